@@ -5,7 +5,6 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tracekit.core.forests import compute_depths, concat_strings_from_root
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.containment import (
     add_enclosing_range_id,
@@ -15,6 +14,7 @@ from tracekit.core.intervals.containment import (
     list_contained_pairs,
     split_into_chains,
 )
+from tracekit.core.trees import compute_depths, concat_strings_from_root
 
 BY = ["process_id", "thread_id"]
 Interval = tuple[int | None, int | None, int | None, int | None]  # process, thread, start, end

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.helpers import small_blocks
-from tracekit.core import forests
+from tracekit.core import trees
 
 pointers = st.integers(0, 12).flatmap(
     lambda n: st.lists(st.integers(0, n - 1) | st.none() if n else st.none(), min_size=n, max_size=n)
@@ -31,19 +31,19 @@ def test_values_of_ancestors(parents: list[int | None], data: st.DataObject) -> 
     flags = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
     ways = [way_up(parents, row) for row in range(size)]
 
-    assert forests.compute_depths(parent).to_list() == [None if w is None else len(w) for w in ways]
-    sums = forests.sum_over_ancestors(parent, pl.Series(numbers, dtype=pl.Int64))
+    assert trees.compute_depths(parent).to_list() == [None if w is None else len(w) for w in ways]
+    sums = trees.sum_over_ancestors(parent, pl.Series(numbers, dtype=pl.Int64))
     assert sums.to_list() == [None if w is None else sum(numbers[i] for i in w) for w in ways]
-    strings = forests.concat_strings_from_root(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
+    strings = trees.concat_strings_from_root(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
     assert strings.to_list() == [None if w is None else "".join(f":{numbers[i]}" for i in w[::-1]) for w in ways]
-    flagged = forests.mark_flagged_rows_and_descendants(parent, pl.Series(flags, dtype=pl.Boolean))
+    flagged = trees.mark_flagged_rows_and_descendants(parent, pl.Series(flags, dtype=pl.Boolean))
     assert flagged.to_list() == [None if w is None else any(flags[i] for i in w) for w in ways]
-    assert forests.find_roots(parent).to_list() == [None if w is None else w[-1] for w in ways]
+    assert trees.find_roots(parent).to_list() == [None if w is None else w[-1] for w in ways]
 
 
 @given(pointers, st.integers(2, 5))
 def test_rows_that_are_too_deep_are_below_their_outermost_ancestors(parents: list[int | None], max_depth: int) -> None:
-    limited, is_deep = forests.skip_middle_ancestors(pl.Series(parents, dtype=pl.UInt32), max_depth)
+    limited, is_deep = trees.skip_middle_ancestors(pl.Series(parents, dtype=pl.UInt32), max_depth)
     for row in range(len(parents)):
         way = way_up(parents, row)
         if way is not None and len(way) > max_depth:
@@ -60,13 +60,13 @@ def test_numbers_of_ancestors_in_blocks(parents: list[int | None], data: st.Data
     parent, values = pl.Series(parents, dtype=pl.Int64), pl.Series(numbers, dtype=pl.Int64)
     with small_blocks(3):
         sums, roots, depths = (
-            forests.sum_over_ancestors(parent, values),
-            forests.find_roots(parent),
-            forests.compute_depths(parent),
+            trees.sum_over_ancestors(parent, values),
+            trees.find_roots(parent),
+            trees.compute_depths(parent),
         )
-    assert sums.equals(forests.sum_over_ancestors(parent, values))
-    assert roots.equals(forests.find_roots(parent))
-    assert depths.equals(forests.compute_depths(parent))
+    assert sums.equals(trees.sum_over_ancestors(parent, values))
+    assert roots.equals(trees.find_roots(parent))
+    assert depths.equals(trees.compute_depths(parent))
     assert depths.dtype == pl.Int32
 
 
@@ -74,9 +74,7 @@ def test_numbers_of_ancestors_in_blocks(parents: list[int | None], data: st.Data
 def test_nearest_matching_ancestor(parents: list[int | None], data: st.DataObject) -> None:
     size = len(parents)
     matches = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    nearest = forests.find_nearest_matching_rows(
-        pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean)
-    )
+    nearest = trees.find_nearest_matching_rows(pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean))
     for row, found in enumerate(nearest):
         steps, here = 0, row
         while here is not None and not matches[here] and steps <= size:
@@ -87,10 +85,10 @@ def test_nearest_matching_ancestor(parents: list[int | None], data: st.DataObjec
 def test_a_string_that_is_missing_makes_the_strings_below_it_missing() -> None:
     parent = pl.Series([None, 0, 1, 2], dtype=pl.Int64)
     strings = pl.Series(["a", None, "b", "c"], dtype=pl.String)
-    assert forests.concat_strings_from_root(parent, strings).to_list() == ["a", None, None, None]
+    assert trees.concat_strings_from_root(parent, strings).to_list() == ["a", None, None, None]
 
 
 def test_a_chain_of_many_rows() -> None:
     parent = pl.Series([None, *range(999)], dtype=pl.UInt32)
-    assert forests.compute_depths(parent).to_list() == list(range(1, 1001))
-    assert forests.find_roots(parent).to_list() == [0] * 1000
+    assert trees.compute_depths(parent).to_list() == list(range(1, 1001))
+    assert trees.find_roots(parent).to_list() == [0] * 1000

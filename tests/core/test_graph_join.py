@@ -9,7 +9,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit.core.graph import join, names
+from tracekit.core.graph import join
+from tracekit.core.graph.nodes import choose_op_node_names, convert_to_legal_node_names, normalize_node_names
 from tracekit.errors import MissingTableError, SchemaError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -46,7 +47,7 @@ def nodes_of(paths: list[str], op: str = "MatMul") -> pl.DataFrame:
 
 
 def spelt(path: str) -> str:
-    return names.convert_to_legal_node_names(pl.Series([path])).item()
+    return convert_to_legal_node_names(pl.Series([path])).item()
 
 
 def spelt_node(path: str) -> str:
@@ -55,7 +56,7 @@ def spelt_node(path: str) -> str:
 
 def found_one_by_one(ops: pl.DataFrame, given_nodes: list[str]) -> list[Found]:
     """The rules, op by op."""
-    own = names.choose_op_node_names(ops).to_list()
+    own = choose_op_node_names(ops).to_list()
     exact = {n: i for i, n in reversed(list(enumerate(given_nodes)))}
     legal = {spelt_node(n): i for i, n in reversed(list(enumerate(given_nodes)))}
     return [one(name, node, exact, legal) for name, node in zip(ops["op_name"], own, strict=True)]
@@ -197,7 +198,7 @@ def test_scopes_take_what_groups_take(tmp_path: Path) -> None:
         joined = trace.join_graph(graph)
         report = joined.report("graph_summary").frame()
         groups = joined.frame("group_nodes").group_by("path").agg(pl.col("gpu_time_ns").sum()).collect()
-    spelled = names.convert_to_legal_node_names(groups["path"]).str.replace("^unnamed$", "")
+    spelled = convert_to_legal_node_names(groups["path"]).str.replace("^unnamed$", "")
     expected = dict(zip(spelled, groups["gpu_time_ns"], strict=True))
     made = dict(zip(report["Scope"].str.strip_suffix("/"), report["GPU Time (ns)"], strict=True))
     assert made.pop("(whole graph)") == expected.pop("")
@@ -248,9 +249,9 @@ def test_ops_called_as_nodes_are_found(path: Path) -> None:
     exact = join.match_ops(ops_of(chosen.to_list()), nodes)
     assert exact["match"].to_list() == ["name"] * len(chosen)
     assert nodes["name"].gather(exact["node"]).to_list() == chosen.to_list()
-    inside = chosen.filter(names.convert_to_legal_node_names(chosen).str.contains("/", literal=True))
+    inside = chosen.filter(convert_to_legal_node_names(chosen).str.contains("/", literal=True))
     below = join.match_ops(ops_of([f"step/{n}" for n in inside]), nodes)
-    spelled = [names.normalize_node_names(s).to_list() for s in (nodes["name"].gather(below["node"]), inside)]
+    spelled = [normalize_node_names(s).to_list() for s in (nodes["name"].gather(below["node"]), inside)]
     assert spelled[0] == spelled[1]
     assert set(below["match"]) <= {"suffix"}
     whole = join.summarize_scopes(ops_of(chosen.to_list()), nodes).row(0, named=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 from tracekit.core.graph import nodes
-from tracekit.core.graph.names import append_numbers_to_duplicates
-from tracekit.core.graph.nodes import parse_shapes
+from tracekit.core.graph.nodes import append_numbers_to_duplicates, parse_shapes
 
 
 @pytest.mark.parametrize(

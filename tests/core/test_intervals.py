@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.helpers import small_blocks
 from tracekit.core import intervals
-from tracekit.core.forests import compute_depths
 from tracekit.core.intervals import nesting
+from tracekit.core.trees import compute_depths
 
 SCHEMA = {"thread": pl.Int32, "domain": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
 FAR = 1 << 61

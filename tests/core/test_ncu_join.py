@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.builders.ncu_csv import FOLDER
 from tracekit import schemas
 from tracekit.core.ncu import join
-from tracekit.core.ncu.names import normalize_kernel_names_expr
+from tracekit.core.ncu.join import normalize_kernel_names_expr
 
 TRAIN = Path(__file__).parents[2] / "fixtures" / "train_amp.nsys-rep"
 SINGLE = ["ncu_basic.ncu-rep", "ncu_raw.csv", "ncu_details.csv", "ncu_stdout.csv"]

@@ -17,7 +17,7 @@ from tracekit.core.advise import advise
 from tracekit.core.reports import compute_report
 from tracekit.core.reports.steps import build_rows, list_notes
 from tracekit.core.rollup import Rollup
-from tracekit.core.rollup.breakdown import PARTS
+from tracekit.core.rollup.measures import PARTS
 
 Kernel = tuple[int, int, int, int]
 """Process, time of the launch, start, end."""

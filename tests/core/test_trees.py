@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tracekit.core import trees
-from tracekit.core.forests import compute_depths
+from tracekit.core.trees import compute_depths
 from tracekit.system import sorting
 
 texts = st.sampled_from(["a", "b", "a/b", "", None])

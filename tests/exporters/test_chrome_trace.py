@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
-from tracekit.exporters.chrome_trace import export, text
-from tracekit.exporters.timeline import columns, kinds, options
+from tracekit.exporters.chrome_trace import events, export
+from tracekit.exporters.timeline import batches, exporter, kinds
 from tracekit.exporters.timeline.batches import BatchFile
+from tracekit.exporters.timeline.exporter import BY_DEFAULT, concat_expr
 from tracekit.exporters.timeline.kinds import Arg, Value
-from tracekit.exporters.timeline.options import BY_DEFAULT
-from tracekit.exporters.timeline.text import concat_expr
 from tracekit.plan import ROLLED_UP
 
 Event = dict[str, Any]
@@ -77,15 +76,15 @@ def test_every_kind_reads_columns_that_are_declared() -> None:
         assert len({kind.placement for kind in stage}) == 1
         for kind in stage:
             schema = schemas.correlated_schema(kind.table)
-            names = columns.choose_event_columns(kind, schema.names)
+            names = batches.choose_event_columns(kind, schema.names)
             assert set(names) <= set(schema.names)
             if not kind.key_values:
                 assert not schema[kind.key].nullable
             else:
                 assert kind.where is not None
             assert [
-                *columns.select_available_args(kind.row_args, names),
-                *columns.select_available_args(kind.repeated_args, names),
+                *batches.select_available_args(kind.row_args, names),
+                *batches.select_available_args(kind.repeated_args, names),
             ] == [
                 *kind.row_args,
                 *kind.repeated_args,
@@ -396,7 +395,7 @@ def test_counters_and_instants(tmp_path: Path) -> None:
 
 @given(st.text(max_size=20).filter(lambda t: not any(0xD800 <= ord(c) < 0xE000 for c in t)))
 def test_strings_are_quoted(value: str) -> None:
-    written = pl.DataFrame({"t": [value, None]}).select(text.json_string_expr(pl.col("t"))).to_series().to_list()
+    written = pl.DataFrame({"t": [value, None]}).select(events.json_string_expr(pl.col("t"))).to_series().to_list()
     assert json.loads(written[0]) == value
     assert "\u2028" not in written[0]
     assert written[1] is None
@@ -405,7 +404,7 @@ def test_strings_are_quoted(value: str) -> None:
 @given(st.integers(0, 2**62))
 def test_thousandths_are_exact(number: int) -> None:
     whole, rest = (
-        pl.DataFrame({"n": [number]}).select(concat_expr(text.thousandths_exprs(pl.col("n")))).item().split(".")
+        pl.DataFrame({"n": [number]}).select(concat_expr(events.thousandths_exprs(pl.col("n")))).item().split(".")
     )
     assert (int(whole), len(rest), int(whole) * 1000 + int(rest)) == (number // 1000, 3, number)
 
@@ -414,7 +413,7 @@ def test_thousandths_are_exact(number: int) -> None:
 def test_thousandths_in_arguments_can_be_negative(number: int | None) -> None:
     """Floor division would write -5 as -1.995."""
     arg = Arg("t", (Value(kinds.THOUSANDTHS, pl.col("n")),))
-    written = pl.DataFrame({"n": pl.Series([number], dtype=pl.Int64)}).select(text.arg_expr(arg)).item()
+    written = pl.DataFrame({"n": pl.Series([number], dtype=pl.Int64)}).select(events.arg_expr(arg)).item()
     expected = None if number is None else f"{'-' * (number < 0)}{abs(number) // 1000}.{abs(number) % 1000:03}"
     assert written == expected
 
@@ -518,8 +517,8 @@ def test_tracks_are_chosen_by_name(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_tracks_has_a_name() -> None:
-    every = {*options.BY_DEFAULT, *options.ON_REQUEST}
-    assert len(every) == len(options.BY_DEFAULT) + len(options.ON_REQUEST)
+    every = {*exporter.BY_DEFAULT, *exporter.ON_REQUEST}
+    assert len(every) == len(exporter.BY_DEFAULT) + len(exporter.ON_REQUEST)
     assert kinds.group_kinds_by_stage(every) == kinds.STAGES
     assert all(kinds.group_kinds_by_stage([name]) for name in every)
 

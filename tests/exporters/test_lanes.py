@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.helpers import small_blocks
-from tracekit.exporters.timeline import lanes
+from tracekit.exporters.timeline import layout
 
 Slice = tuple[int, int]
 
@@ -19,7 +19,7 @@ slices = st.lists(st.tuples(st.integers(-5, 25), st.integers(0, 9)).map(lambda s
 def assigned(rows: list[Slice], *, nests: bool = False) -> list[int]:
     start, end = (pl.Series([row[i] for row in rows], dtype=pl.Int64) for i in (0, 1))
     with small_blocks(4):
-        return lanes.assign_lanes(start, end, nests=nests).to_list()
+        return layout.assign_lanes(start, end, nests=nests).to_list()
 
 
 def times(rows: list[Slice]) -> tuple[np.ndarray, np.ndarray]:
@@ -88,17 +88,17 @@ def test_where_slices_nest_only_what_crosses_is_spread(rows: list[Slice]) -> Non
 @example([(0, 0), (0, 5), (4, 5), (5, 9), (4, 6)])
 def test_slices_that_do_not_cross_are_nested(rows: list[Slice]) -> None:
     with small_blocks(4):
-        nested = lanes.are_nested_or_disjoint(*times(rows))
+        nested = layout.are_nested_or_disjoint(*times(rows))
     assert nested == (not any(cross(a, b) for a, b in itertools.combinations(rows, 2)))
 
 
 @given(slices)
 def test_what_is_not_crowded_does_not_overlap(rows: list[Slice]) -> None:
     with small_blocks(4):
-        crowded = lanes.may_overlap(*times([extent(row) for row in rows]))
+        crowded = layout.may_overlap(*times([extent(row) for row in rows]))
     assert crowded or not any(overlap(a, b) for a, b in itertools.combinations(rows, 2))
 
 
 def test_a_hundred_thousand_overlapping_slices_need_one_lane_more() -> None:
     start = pl.int_range(0, 200_000, 2, eager=True)
-    assert lanes.assign_lanes(start, start + 3).to_list() == [0, 1] * 50_000
+    assert layout.assign_lanes(start, start + 3).to_list() == [0, 1] * 50_000

@@ -16,7 +16,7 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tracekit import registry, schemas
-from tracekit.core.graph import names
+from tracekit.core.graph.nodes import append_numbers_to_duplicates, convert_to_legal_node_names
 from tracekit.errors import ExportError, UnknownFormatError
 from tracekit.exporters.tfevents import records
 
@@ -336,10 +336,10 @@ def test_long_records_are_summed_in_pieces() -> None:
 
 @given(st.lists(st.text(st.sampled_from("ab_1/:*- .é"), max_size=8), max_size=12))
 def test_any_names_become_legal_and_unique(given_names: list[str]) -> None:
-    spelt = names.convert_to_legal_node_names(pl.Series(given_names, dtype=pl.String))
+    spelt = convert_to_legal_node_names(pl.Series(given_names, dtype=pl.String))
     assert all(LEGAL.fullmatch(n) and "//" not in n and n.strip("/") == n for n in spelt)
-    assert names.convert_to_legal_node_names(spelt).to_list() == spelt.to_list()
-    made = names.append_numbers_to_duplicates(spelt).to_list()
+    assert convert_to_legal_node_names(spelt).to_list() == spelt.to_list()
+    made = append_numbers_to_duplicates(spelt).to_list()
     assert len(set(made)) == len(made)
     assert all(m.startswith(s) for m, s in zip(made, spelt, strict=True))
     assert [m for m, s in zip(made, spelt, strict=True) if m == s] == list(dict.fromkeys(spelt)) or "_" in "".join(
@@ -349,10 +349,10 @@ def test_any_names_become_legal_and_unique(given_names: list[str]) -> None:
 
 def test_legal_names_stay() -> None:
     kept = ["a", "a/b_", "Batch/layer1/aten_add_", "x.y-z/0"]
-    assert names.convert_to_legal_node_names(pl.Series(kept)).to_list() == kept
+    assert convert_to_legal_node_names(pl.Series(kept)).to_list() == kept
     rough = ["iteration */aten::mm", "/module//main/Net::forward", "_x", "", "*/**", "é/b é"]
     expected = ["iteration/aten_mm", "module/main/Net_forward", "._x", "unnamed", "._/_", "._/b"]
-    assert names.convert_to_legal_node_names(pl.Series(rough)).to_list() == expected
+    assert convert_to_legal_node_names(pl.Series(rough)).to_list() == expected
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:

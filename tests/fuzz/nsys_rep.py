@@ -17,8 +17,7 @@ from tests.builders.nsys_rep import LZ4, MAGIC, RAW_MAGIC, delimited, message, p
 from tests.builders.nsys_rep_events import made_report
 from tests.fuzz.changes import DELIMITED, edge, fields, of_bytes, of_message, varint
 from tracekit.readers.nsys.mapping import SOURCES
-from tracekit.readers.nsys_rep.blocks import RawData
-from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container
+from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container, RawData
 from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.registry.source import Source
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import ncu_report
 import tracekit as tk
-from tracekit.readers.ncu_rep.rules import replace_links
+from tracekit.readers.ncu_rep.rows import replace_links
 
 KINDS = {0: "kernel", 1: "range", 2: "cmdlist", 3: "graph"}
 DEFAULT = "<default domain>"

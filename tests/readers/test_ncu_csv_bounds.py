@@ -11,7 +11,7 @@ import pytest
 import tracekit as tk
 from tests import fork_server
 from tracekit.core import ncu
-from tracekit.core.ncu import wide
+from tracekit.core.ncu import join
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.ncu_csv import frame, rows
 
@@ -232,8 +232,8 @@ def frames(launches: int, columns: int) -> tuple[pl.LazyFrame, pl.LazyFrame]:
 
 @pytest.mark.core
 def test_a_wide_table_is_bounded_by_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide, "FREE_CELLS", 100)
-    monkeypatch.setattr(wide, "CELLS_PER_VALUE", 2)
+    monkeypatch.setattr(join, "FREE_CELLS", 100)
+    monkeypatch.setattr(join, "CELLS_PER_VALUE", 2)
     assert ncu.add_metric_columns(*frames(11, 11)).shape == (11, 12)
     assert ncu.add_metric_columns(*frames(1000, 2)).shape == (1000, 3)
     said = r"12 launches with 12 metrics need 144 cells for 12 values\nHint: read the table ncu_metrics"

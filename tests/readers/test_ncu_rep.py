@@ -30,9 +30,10 @@ from tests.test_conformance import described
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.ncu_rep import metrics, rules
+from tracekit.readers.ncu_rep import metrics
 from tracekit.readers.ncu_rep.capture import INSTANCES
 from tracekit.readers.ncu_rep.container import ReportFile, message_class
+from tracekit.readers.ncu_rep.rows import replace_links
 from tracekit.registry.source import Source
 
 BASIC = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"
@@ -269,7 +270,7 @@ def test_rules(tmp_path: Path) -> None:
     ],
 )
 def test_links_in_messages(text: str, shown: str) -> None:
-    assert rules.replace_links(text) == shown
+    assert replace_links(text) == shown
 
 
 @pytest.mark.many(1)

@@ -16,9 +16,8 @@ from tests.builders.nsys_rep import Parts, message, varint
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode, decode_varints
 from tracekit.readers.common.protobuf.wire import Message, read_fields, read_varint
-from tracekit.readers.nsys_rep import clocks, entries
-from tracekit.readers.nsys_rep.blocks import RawData
-from tracekit.readers.nsys_rep.container import Container
+from tracekit.readers.nsys_rep import entries, machine
+from tracekit.readers.nsys_rep.container import Container, RawData
 from tracekit.registry.source import Source
 
 NUMBERS = st.one_of(
@@ -176,7 +175,7 @@ def test_clocks_by_offsets() -> None:
         *((1, OFFSET(*o)) for o in ((7, 1, "-5"), (1, 3, str((1 << 64) - 7)), (3, 9, "-1000"), (9, 10, "")))
     )
     header = Message(memoryview(message((16, listed), (17, 100), (18, 350))))
-    assert clocks.compute_time_extent(header, memoryview(b"")) == clocks.TimeExtent(1012, 250)
+    assert machine.compute_time_extent(header, memoryview(b"")) == machine.TimeExtent(1012, 250)
 
 
 def test_clocks_by_segments() -> None:
@@ -187,10 +186,10 @@ def test_clocks_by_segments() -> None:
     listed = segment(11, 7, 5000, 30) + segment(7, 15, 0, 0) + segment(15, 14, 100, 0)
     conversions = message((1, kinds), (2, listed))
     header = Message(memoryview(message((17, 100), (18, 350))))
-    assert clocks.compute_time_extent(header, memoryview(conversions)) == clocks.TimeExtent(5070, 250)
+    assert machine.compute_time_extent(header, memoryview(conversions)) == machine.TimeExtent(5070, 250)
     later = Message(memoryview(message((17, 90), (18, 3_000_350))))
-    assert clocks.compute_time_extent(later, memoryview(conversions)) == clocks.TimeExtent(5070, 2_999_900)
-    assert clocks.compute_time_extent(Message(memoryview(b"")), memoryview(b"")) == clocks.TimeExtent(None, None)
+    assert machine.compute_time_extent(later, memoryview(conversions)) == machine.TimeExtent(5070, 2_999_900)
+    assert machine.compute_time_extent(Message(memoryview(b"")), memoryview(b"")) == machine.TimeExtent(None, None)
 
 
 def test_a_block_that_is_shorter_than_declared_is_not_believed(tmp_path: Path) -> None:

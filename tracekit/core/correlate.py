@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
+from tracekit.core import intervals, memory, mpi, stacks, trees
 from tracekit.core.intervals.containment import add_enclosing_range_id, compute_slice_minima
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
 from tracekit.system.memory import allocate_zeros, drop_mapped_pages
@@ -34,6 +34,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Frames = Callable[[str], pl.LazyFrame]
+
+TABLE = "cpu_scheduling"
+READ = ("process_id", "thread_id", "timestamp_ns")
+"""Columns of the table ``cpu_scheduling`` that ``find_next_switch_times`` reads."""
+
+
+def find_next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:
+    """Return, for each context switch, the time of the next context switch of the same thread.
+
+    Args:
+        switches: The columns ``READ`` of the table ``cpu_scheduling``.
+
+    Returns:
+        The column ``next_switch_ns``, with one row per switch, in the same order. It is null for the last switch of a
+        thread.
+    """
+    rows = switches.with_row_index("row").sort("timestamp_ns", "row")
+    following = pl.col("timestamp_ns").shift(-1).over("process_id", "thread_id")
+    return rows.with_columns(next_switch_ns=following).sort("row").select("next_switch_ns")
+
 
 ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 THREAD = ("process_id", "thread_id")
@@ -82,8 +102,8 @@ class Correlation:
             return stacks.build_stack_paths(
                 self._stack_table, self.frames(table).select("stack_id").collect()["stack_id"]
             ).to_frame()
-        if table == scheduling.TABLE:
-            return scheduling.find_next_switch_times(self.frames(table).select(scheduling.READ).collect())
+        if table == TABLE:
+            return find_next_switch_times(self.frames(table).select(READ).collect())
         if table == mpi.CALLS:
             return mpi.match_mpi_calls(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
@@ -206,7 +226,7 @@ class Ranges:
     @functools.cached_property
     def depth(self) -> pl.Series:
         """Depth of each push/pop range: the number of ranges on its path, including itself."""
-        return spill_series(forests.compute_depths(self.parent))
+        return spill_series(trees.compute_depths(self.parent))
 
     @functools.cached_property
     def path(self) -> pl.Series:
@@ -319,7 +339,7 @@ class Ranges:
 
         Only the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch are considered.
         """
-        nearest = forests.find_nearest_matching_rows(self.parent, self.depth <= MAX_PATH_LEVELS)
+        nearest = trees.find_nearest_matching_rows(self.parent, self.depth <= MAX_PATH_LEVELS)
         row = nearest.gather(launches["range_row"])
         levels = launches.with_columns(row=row, level=self.depth.gather(row))
         if not self.nesting.has_crossings:

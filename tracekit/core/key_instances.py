@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core.categorical import map_categories_expr, match_categories_expr
-from tracekit.core.forests import mark_flagged_rows_and_descendants
 from tracekit.core.intervals.axis import Axis
 from tracekit.core.loop_iterations import find_loop_iterations
-from tracekit.core.ops.attach import find_last_containing_intervals
-from tracekit.core.ops.calls import ON_GPU
+from tracekit.core.ops.attach import ON_GPU, find_last_containing_intervals
 from tracekit.core.ops.step_names import label_ranges
-from tracekit.core.trees import ELLIPSIS
+from tracekit.core.trees import ELLIPSIS, mark_flagged_rows_and_descendants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.core.forests import sum_over_ancestors
+from tracekit.core.trees import sum_over_ancestors
 from tracekit.schemas.callstacks import iterate_frame_batches
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.core.ops.calls import MODULE_LOAD_PATTERN, ON_GPU, TABLES
+from tracekit.core.ops.attach import MODULE_LOAD_PATTERN, ON_GPU, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

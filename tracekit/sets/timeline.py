@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from tracekit.core.communication import Communication, read_call_tables
+from tracekit.core.communication.calls import MESSAGES, MPI
 from tracekit.core.communication.clocks import NONE
-from tracekit.core.communication.kinds import MESSAGES, MPI
 from tracekit.core.communication.matching import UNMATCHED
 from tracekit.errors import ExportError
 from tracekit.registry.interface import ManyTraces, Part

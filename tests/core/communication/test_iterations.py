@@ -15,13 +15,13 @@ from tests.builders.communication import Row, calls, nccl, nccl_range
 from tests.exporters.test_chrome_trace import call, kernel, push, trace
 from tracekit.core import trees
 from tracekit.core.communication import match_calls
-from tracekit.core.communication.iterations import read_iterations_and_phases
-from tracekit.core.communication.operations import compute_operation_times_by_rank
+from tracekit.core.communication.analysis import compute_operation_times_by_rank
 from tracekit.core.communication.stragglers import (
     compute_iteration_spread,
     compute_lost_times,
     find_iteration_shifts,
     find_stragglers,
+    read_iterations_and_phases,
     summarize_stragglers,
 )
 from tracekit.core.iterations import find_iterations

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders.communication import Row, calls, nccl
 from tests.builders.nsys_rep import SHARED
 from tracekit.core.communication import Communication, match_calls, read_rank_tables
-from tracekit.core.communication.operations import (
+from tracekit.core.communication.analysis import (
     aggregate_operations,
     compute_operation_times_by_rank,
     summarize_arrivals,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.programs import GEMM, MS, Program, steps
-from tracekit.core.diagnosis import contention
+from tracekit.core.diagnosis import model
 from tracekit.core.diagnosis.kinds import NUMBERS
 from tracekit.core.diagnosis.operations import Operations
 
@@ -23,7 +23,7 @@ def create_operations(times: list[tuple[int, int]], classes: list[int] | None = 
 
 def shorten(times: list[tuple[int, int]], edited: dict[int, int], classes: list[int] | None = None) -> list[int]:
     ops = create_operations(times, classes)
-    found = contention.find_contention(ops)
+    found = model.find_contention(ops)
     durations = ops.duration.copy()
     durations[list(edited)] = list(edited.values())
     return durations.tolist() if found is None else found.shorten_others(ops.duration, durations).tolist()
@@ -41,8 +41,8 @@ def test_kernels_that_become_longer_change_no_others() -> None:
 
 
 def test_kernels_one_after_another_and_copies_share_nothing() -> None:
-    assert contention.find_contention(create_operations([])) is None
-    assert contention.find_contention(create_operations([(0, 9), (9, 20), (20, 30)])) is None
+    assert model.find_contention(create_operations([])) is None
+    assert model.find_contention(create_operations([(0, 9), (9, 20), (20, 30)])) is None
     assert shorten([(0, 100_000), (0, 200_000)], {0: 1}, [COPY, COMPUTE]) == [1, 200_000]
 
 

@@ -14,7 +14,7 @@ from tests.builders.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, st
 from tests.builders.random_programs import captures, programs
 from tests.conftest import FIXTURES
 from tests.core.diagnosis.test_fixtures import check_figures
-from tracekit.core.diagnosis import Options, Why, causes, diagnose, items
+from tracekit.core.diagnosis import Options, Why, causes, diagnose, operations
 from tracekit.core.diagnosis.cures import Claims, Cure, deduplicate, find_stalls
 from tracekit.core.diagnosis.diagnose import choose_scales
 from tracekit.core.diagnosis.inspection import Inspection
@@ -368,7 +368,7 @@ def test_without_work_nothing_remains() -> None:
 
 
 def test_constants() -> None:
-    assert items.LONG_NS == 200 * US
+    assert operations.LONG_NS == 200 * US
     assert isinstance(diagnose(Program().rollup()), Why)
     assert HALF_GEMM != GEMM
 

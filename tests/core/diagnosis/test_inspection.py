@@ -7,7 +7,7 @@ import pytest
 from tests.builders.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH
 from tracekit.core.diagnosis.inspection import Inspection
-from tracekit.core.diagnosis.peaks import DEFAULT
+from tracekit.core.diagnosis.roofline import DEFAULT
 
 NOTHING = np.zeros(0, np.int64)
 

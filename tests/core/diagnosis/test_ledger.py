@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.builders.programs import LAUNCH, US, Program
 from tests.builders.random_programs import captures, programs
 from tracekit.core.diagnosis import kinds, ledger
-from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.model import Model
+from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE
 
 Parts = Counter[tuple[int, str, str]]
 """Time by step, part and label."""

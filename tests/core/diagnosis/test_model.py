@@ -8,9 +8,9 @@ from hypothesis import given
 from tests.builders.programs import LAUNCH, MS, US, Program, steps
 from tests.builders.random_programs import captures, programs
 from tests.core.diagnosis.test_replay import check_recorded_times
-from tracekit.core.diagnosis.items import NO_WAIT, PAUSE, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
 from tracekit.core.diagnosis.model import Model, build_model
+from tracekit.core.diagnosis.operations import NO_WAIT, PAUSE, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 
 NEVER = np.iinfo(np.int64).min
 

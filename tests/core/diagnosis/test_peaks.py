@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tracekit.core.diagnosis import peaks
+from tracekit.core.diagnosis import roofline
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from tracekit.core.diagnosis import peaks
     ],
 )
 def test_peaks_of_devices(name: str, half: float, sms: int) -> None:
-    found = peaks.find_peaks(name)
+    found = roofline.find_peaks(name)
     assert found is not None
     assert (found.half, found.sm_count) == (half, sms)
     assert found.fp32 <= found.tf32 <= found.half
@@ -36,4 +36,4 @@ def test_peaks_of_devices(name: str, half: float, sms: int) -> None:
     "name", [None, "", "AMD Instinct MI300X", "GPU", "NVIDIA RTX A4000", "NVIDIA RTX A1000", "NVIDIA T400"]
 )
 def test_unknown_devices_have_no_peaks(name: str | None) -> None:
-    assert peaks.find_peaks(name) is None
+    assert roofline.find_peaks(name) is None

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.programs import Program
 from tests.builders.random_programs import captures, programs
-from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.model import Model
+from tracekit.core.diagnosis.operations import NO_WAIT
 from tracekit.core.diagnosis.replay import Engine, create_unedited
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.builders.programs import GEMM, MS, US, Program, steps
 from tests.builders.random_programs import CALLS, KERNELS, LABELS, captures, programs
 from tracekit.core.diagnosis import Options, WhatIf, check_matches, combine, parse_edits, predict
-from tracekit.core.diagnosis.edits import parse_edit
-from tracekit.core.diagnosis.matches import select_events
+from tracekit.core.diagnosis.edits import parse_edit, select_events
 from tracekit.core.diagnosis.replay import Engine, ReplayError
 from tracekit.errors import TracekitError, UnknownFormatError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tracekit.core.ops.calls import COLUMNS, AttributedCalls, pair_calls_with_activities
+from tracekit.core.ops.attach import COLUMNS, AttributedCalls, pair_calls_with_activities
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.builders.frames import declared, launches, nvtx
-from tracekit.core.ops import DIALECTS, Ops, find_dialect, markers
+from tracekit.core.ops import DIALECTS, Ops, emit_nvtx, find_dialect
 from tracekit.core.ops.dialect import INSTANCE, build_op_tree_and_paths
 from tracekit.errors import TracekitWarning, UnknownFormatError
 
@@ -127,7 +127,7 @@ def test_a_loop_with_a_backward_op_folds() -> None:
 )
 def test_markers_are_never_evaluated(text: str) -> None:
     with pytest.warns(TracekitWarning, match="1 of 2 distinct PyProf markers cannot be parsed"):
-        found = markers.parse_op_markers(pl.Series([text, CONVOLUTION]))
+        found = emit_nvtx.parse_op_markers(pl.Series([text, CONVOLUTION]))
     assert found["op"].to_list() == ["conv2d"]
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.core.communication.kinds import NCCL, SYNCHRONIZING
+from tracekit.core.communication.calls import NCCL, SYNCHRONIZING
 from tracekit.core.communication.matching import MATCHED
 
 if TYPE_CHECKING:

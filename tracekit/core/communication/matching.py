@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.core.communication.kinds import MESSAGES, MPI, NCCL
+from tracekit.core.communication.calls import MESSAGES, MPI, NCCL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

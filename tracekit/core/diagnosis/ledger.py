@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASS_NAMES, CLASSES
+from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.core.communication.calls import MPI
 from tracekit.core.communication.clocks import convert_to_common_clock
-from tracekit.core.communication.kinds import MPI
 from tracekit.core.communication.stragglers import find_iteration_shifts
 from tracekit.core.diagnosis.kinds import CLASSES, select_classes
 from tracekit.core.diagnosis.ledger import measure_before

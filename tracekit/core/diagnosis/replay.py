@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.core.diagnosis.items import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+from tracekit.core.diagnosis.operations import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 from tracekit.native.replay import ANY_TIME, NONE, Replay
 
 if TYPE_CHECKING:

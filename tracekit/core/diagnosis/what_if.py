@@ -9,7 +9,6 @@ import numpy as np
 
 from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import Answer, Figures, LedgerPart, Saving, StepFigures
-from tracekit.core.diagnosis.basis import build_ledger, measure_steps
 from tracekit.core.diagnosis.cures import LIKELY, apply_cures, find_stalls
 from tracekit.core.diagnosis.diagnose import (
     MAX_ERROR,
@@ -19,12 +18,12 @@ from tracekit.core.diagnosis.diagnose import (
     explain_missing_gpu_work,
     list_notes,
 )
-from tracekit.core.diagnosis.edits import parse_edit
+from tracekit.core.diagnosis.edits import Part, Selection, create_matches_hint, parse_edit, select_events
 from tracekit.core.diagnosis.events import Events, read_events
 from tracekit.core.diagnosis.inspection import Inspection
-from tracekit.core.diagnosis.items import NO_WAIT
-from tracekit.core.diagnosis.matches import Part, Selection, create_matches_hint, select_events
+from tracekit.core.diagnosis.operations import NO_WAIT
 from tracekit.core.diagnosis.replay import Edit, Engine, ReplayError, create_unedited
+from tracekit.core.diagnosis.roofline import build_ledger, measure_steps
 from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.text import format_duration
 
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tracekit.core.diagnosis.basis import Basis
     from tracekit.core.diagnosis.cures import Cure
     from tracekit.core.diagnosis.edits import Action, StepEdit
     from tracekit.core.diagnosis.model import Model
+    from tracekit.core.diagnosis.roofline import Basis
     from tracekit.core.rollup import Rollup
     from tracekit.native.replay import ReplayResult
 

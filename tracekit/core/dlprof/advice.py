@@ -14,8 +14,8 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.advise import advise, explain
 from tracekit.core.diagnosis.answer import MIN_SAVING
-from tracekit.core.rollup import breakdown
-from tracekit.core.rollup.breakdown import PARTS
+from tracekit.core.rollup import measures
+from tracekit.core.rollup.measures import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -182,7 +182,7 @@ def _explain_idle_gpu(model: ModelSummary) -> str:
 
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
     instances = model.rollup.select_instances("start_ns", "end_ns", "op")
-    loads = breakdown.compute_loader_op_mask(model.rollup.measures).gather(instances["op"])
+    loads = measures.compute_loader_op_mask(model.rollup.measures).gather(instances["op"])
     has_dali = bool((model.rollup.ops["op_type"] == "DALI").any())
     loading = instances.filter(loads).select("start_ns", "end_ns")
     share = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.rollup.statistics import STATISTICS
+from tracekit.core.rollup.groups import STATISTICS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

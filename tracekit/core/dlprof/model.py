@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.rollup.breakdown import PARTS
+from tracekit.core.rollup.measures import PARTS
 
 if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup

@@ -6,6 +6,8 @@ CSV, the title is above the header, strings are quoted, and averages and percent
 
 from __future__ import annotations
 
+import itertools
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -13,14 +15,138 @@ import polars as pl
 
 from tracekit.core.dlprof import DlprofDatabase
 from tracekit.core.dlprof.model import ModelSummary
-from tracekit.core.dlprof.shapes import format_shapes
-from tracekit.core.dlprof.summary import TABLE_SECTIONS, build_summary_rows
 from tracekit.core.rollup import METRICS
+from tracekit.core.rollup.measures import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tracekit.core.rollup import Rollup
+
+TABLE_SECTIONS = {
+    "All Ops": ("GPU Time (ns)", "CPU Time (ns)", "# Ops"),
+    "All Kernels": ("GPU Time (ns)", "CPU Time (ns)", "# Kernels"),
+}
+"""Maps each section that is printed as a table to its column titles."""
+_SYSTEM = {
+    "CPU Model": "cpu_model",
+    "GPU Driver Version": "driver_version",
+    "Framework": "framework",
+    "CUDA Version": "cuda_version",
+    "cuDNN Version": "cudnn_version",
+    "NSys Version": "nsys_version",
+    "DLProf Version": "dlprof_version",
+    "DLProf Build": "dlprof_build",
+}
+_PARTS = ("Tensor Core Kernel", "Non-Tensor Core Kernel", "Memory", "Dataloader", "IO", "CPU", "Other")
+
+
+def build_summary_rows(model: ModelSummary) -> pl.DataFrame:
+    """Return the rows of DLProf's summary report.
+
+    Returns:
+        One row per value or table cell, in the order of the report: ``section``, ``name``, ``label`` and ``value``
+        (all String). The label of a table cell is its name followed by the title of its column.
+    """
+    sections = {
+        "System Config": _build_system_values(model),
+        "Summary Report": _build_time_values(model),
+        "Iterations": _build_iteration_values(model),
+        "All Ops": _format_op_cells(model),
+        "All Kernels": _format_kernel_cells(model),
+    }
+    rows = [
+        (section, name, name if title is None else f"{name}: {title}", value)
+        for section, lines in sections.items()
+        for (name, value), title in zip(lines, itertools.cycle(TABLE_SECTIONS.get(section, (None,))), strict=False)
+    ]
+    return pl.DataFrame(rows, schema=dict.fromkeys(("section", "name", "label", "value"), pl.String), orient="row")
+
+
+def _build_system_values(model: ModelSummary) -> list[tuple[str, str]]:
+    database = DlprofDatabase(model.rollup)
+    config = database.read_only_system_config.row(0, named=True)
+    names = database.read_only_gpu_infos["gpu_name"].to_list()
+    first = [("GPU Count", config["num_gpus"]), ("GPU Name(s)", ", ".join(names))]
+    return [*first, *((n, config[c]) for n, c in _SYSTEM.items() if c != "cudnn_version" or config[c])]
+
+
+def _build_time_values(model: ModelSummary) -> list[tuple[str, str]]:
+    rates = {
+        "Tensor Core Kernel Utilization %": round(model.tc_utilization, 6),
+        "GPU Utilization %": round(model.gpu_utilization, 6),
+    }
+    rates |= {f"{n} Duration %": round(model.part_percentages[p], 6) for n, p in zip(_PARTS, PARTS, strict=True)}
+    return [("Wall Clock Time (ns)", str(model.wall_ns)), *((n, f"{v:.1f}") for n, v in rates.items())]
+
+
+def _build_iteration_values(model: ModelSummary) -> list[tuple[str, str]]:
+    its = model.rollup.iterations
+    mean, deviation = model.iteration_mean_and_std_ns
+    counts = {
+        "Total Iterations": its.frame.height,
+        "Aggregated Iterations": its.aggregated.height,
+        "Start Iteration": its.first,
+        "Stop Iteration": its.last,
+    }
+    durations = {"Average Iteration Time (ns)": mean, "Iteration Time Standard Deviation": deviation}
+    return [*((n, str(v)) for n, v in counts.items()), *((n, f"{round(v, 6):.1f}") for n, v in durations.items())]
+
+
+def _format_op_cells(model: ModelSummary) -> list[tuple[str, str]]:
+    names = {"All ops": 0, "Ops using TC": 2, "Ops eligible for TC but not using": 1, "All other ops": 3}
+    return [
+        cell
+        for name, row in names.items()
+        for cell in _format_category_cells(name, model.categories.row(row, named=True))
+    ]
+
+
+def _format_kernel_cells(model: ModelSummary) -> list[tuple[str, str]]:
+    kernels, with_tc, without_tc, memory = (model.categories.row(i, named=True) for i in range(4, 8))
+    total = {c: kernels[c] + memory[c] for c in kernels}  # DLProf counts memory operations as kernels here
+    rows = {"All kernels": total, "Kernels using TC": with_tc, "Memory": memory, "All other kernels": without_tc}
+    return [cell for name, row in rows.items() for cell in _format_category_cells(name, row)]
+
+
+def _format_category_cells(name: str, row: dict[str, int]) -> list[tuple[str, str]]:
+    return [(name, str(row[c])) for c in ("gpu_time", "cpu_time", "count")]
+
+
+def format_shapes(formats: pl.Series, shapes: pl.Series) -> pl.Series:
+    """Format the tensor shapes of each row with the names of their dimensions.
+
+    Args:
+        formats: For each row, the names of the dimensions of its tensors, such as ``N,C,H,W;K,C,R,S``.
+        shapes: For each row, the shapes of its tensors as a JSON list of lists.
+
+    Returns:
+        One string per row. The string is empty if the shapes are missing or invalid.
+    """
+    rows = pl.DataFrame({"format": formats, "shapes": shapes})
+    distinct = rows.unique(maintain_order=True)
+    strings = [_format_tensors(*row) for row in distinct.cast(pl.String).iter_rows()]
+    formatted = distinct.with_columns(string=pl.Series(strings, dtype=pl.String))
+    return rows.join(formatted, on=["format", "shapes"], how="left", maintain_order="left", nulls_equal=True)["string"]
+
+
+def _format_tensors(formats: str | None, shapes: str | None) -> str:
+    names = [f.split(",") for f in formats.split(";")] if formats else []
+    try:
+        tensors = json.loads(shapes) if shapes else []
+    except (ValueError, RecursionError):
+        return ""
+    return "; ".join(_format_tensor(names[i] if i < len(names) else [], t or []) for i, t in enumerate(tensors))
+
+
+def _format_tensor(dimension_names: list[str], shape: list[int]) -> str:
+    named = (
+        [f"{n}:{s}" for n, s in zip(dimension_names, shape, strict=True)]
+        if len(dimension_names) == len(shape)
+        else map(str, shape)
+    )
+    return f"<{', '.join(named)}>"
+
 
 _BATCH_ROWS = 1 << 16
 _METRIC_TITLES = {"cpu": "CPU Time", "gpu": "GPU Time", "overhead": "CPU Overhead", "idle": "GPU Idle"}

@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.core.dlprof.model import ModelSummary
 from tracekit.core.rollup import tables
-from tracekit.core.rollup.breakdown import KERNEL_KINDS
+from tracekit.core.rollup.measures import KERNEL_KINDS
 from tracekit.errors import MissingTableError
 from tracekit.registry.notices import GPU_ACTIVITIES
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.core.graph import nodes, stats, texts
+from tracekit.core.graph import nodes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,7 +28,7 @@ def build_graph_tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
     return {
         "nodes": op_nodes,
         "inputs": nodes.build_node_inputs(rollup, op_nodes),
-        "stats": stats.compute_node_stats(rollup, op_nodes),
-        "scalars": stats.compute_iteration_scalars(rollup),
-        "texts": texts.build_markdown_tables(rollup),
+        "stats": nodes.compute_node_stats(rollup, op_nodes),
+        "scalars": nodes.compute_iteration_scalars(rollup),
+        "texts": nodes.build_markdown_tables(rollup),
     }

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import tensor_cores
-from tracekit.core.graph import names
+from tracekit.core.graph.nodes import choose_op_node_names, convert_to_legal_node_names, normalize_node_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,11 +50,11 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """
     named = nodes.select(pl.col("name").cast(pl.String)).with_row_index("node").cast({"node": pl.Int64})
     named = named.unique("name", keep="first", maintain_order=True)
-    nodes_by_normalized_name = named.with_columns(names.normalize_node_names(named["name"])).unique(
+    nodes_by_normalized_name = named.with_columns(normalize_node_names(named["name"])).unique(
         "name", keep="first", maintain_order=True
     )
-    path = names.convert_to_legal_node_names(ops["op_name"])
-    rows = ops.select(name=pl.col("op_name").cast(pl.String), node_name=names.choose_op_node_names(ops), path=path)
+    path = convert_to_legal_node_names(ops["op_name"])
+    rows = ops.select(name=pl.col("op_name").cast(pl.String), node_name=choose_op_node_names(ops), path=path)
     rows = rows.with_row_index("row").cast({"row": pl.Int64})
     matches = [rows.clear().select("row", node=pl.lit(0, pl.Int64), scope=pl.lit(""), match=pl.lit(""))]
     for kind, step in _find_candidate_matches(rows, named, nodes_by_normalized_name):
@@ -225,7 +225,7 @@ def summarize_scopes(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
     matched = ops.hstack(match_ops(ops, nodes))
     joined = nodes.select(pl.col("name").cast(pl.String)).hstack(_compute_node_columns_of_matches(matched, nodes))
-    scope = names.normalize_node_names(joined["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
+    scope = normalize_node_names(joined["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
     counts = {
         "node_count": pl.lit(1, pl.Int64),
         "executed_count": (pl.col("instance_count") > 0).cast(pl.Int64),

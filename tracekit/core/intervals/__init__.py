@@ -13,15 +13,17 @@ All functions except ``latest_end_before_expr`` work on eager frames, because th
 ``add_enclosing_range_id`` collects the lazy frames that it receives.
 """
 
-from tracekit.core.intervals.axis import Axis, map_in_threads, search_sorted
-from tracekit.core.intervals.nesting import NestingIndex
-from tracekit.core.intervals.unions import (
+from tracekit.core.intervals.axis import (
+    Axis,
     compute_union_durations,
     find_gaps,
     intersect_unions,
     latest_end_before_expr,
+    map_in_threads,
     merge_intervals,
+    search_sorted,
 )
+from tracekit.core.intervals.nesting import NestingIndex
 
 __all__ = [
     "Axis",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.ncu.join import pivot_values, select_most_precise_values
 from tracekit.core.ncu.roofline import compute_launch_roofline, select_disjoint_results
-from tracekit.core.ncu.wide import pivot_values, select_most_precise_values
 from tracekit.errors import MissingTableError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.ncu.wide import pivot_values, select_most_precise_values
+from tracekit.core.ncu.join import pivot_values, select_most_precise_values
 from tracekit.errors import MissingTableError
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ import polars as pl
 
 from tracekit.core.categorical import map_categories_expr, string_ranks_expr
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
-from tracekit.core.ops.attach import find_instances_of_calls
-from tracekit.core.ops.calls import COLUMNS, AttributedCalls, pair_calls_with_activities
+from tracekit.core.ops.attach import COLUMNS, AttributedCalls, find_instances_of_calls, pair_calls_with_activities
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
 from tracekit.core.series import spill_frame
 from tracekit.errors import UnknownFormatError, create_choices_hint

@@ -24,8 +24,8 @@ import polars as pl
 
 from tracekit.core import trees
 from tracekit.core.correlate import THREAD, Ranges
-from tracekit.core.forests import compute_depths
 from tracekit.core.ops.step_names import label_ranges
+from tracekit.core.trees import compute_depths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,9 +10,9 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.correlate import THREAD
-from tracekit.core.forests import find_nearest_matching_rows
 from tracekit.core.ops.dialect import Capture, Timeline, build_op_tree_and_paths, build_timeline_instances
 from tracekit.core.ops.step_names import remove_star_expr
+from tracekit.core.trees import find_nearest_matching_rows
 
 KEY = ["domain", "text"]
 

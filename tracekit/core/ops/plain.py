@@ -13,7 +13,6 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.correlate import THREAD
-from tracekit.core.forests import find_nearest_matching_rows
 from tracekit.core.ops.dialect import (
     PYTHON_FUNCTIONS,
     Capture,
@@ -23,6 +22,7 @@ from tracekit.core.ops.dialect import (
     build_timeline_instances,
 )
 from tracekit.core.ops.step_names import remove_star_expr
+from tracekit.core.trees import find_nearest_matching_rows
 
 
 def _matches_every_capture(_texts: pl.DataFrame) -> bool:

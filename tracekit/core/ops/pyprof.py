@@ -10,12 +10,61 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import string_ranks_expr
+from tracekit.core.categorical import (
+    decode_categories_expr,
+    map_categories_expr,
+    match_categories_expr,
+    string_ranks_expr,
+)
 from tracekit.core.intervals import latest_end_before_expr
-from tracekit.core.ops import markers
+from tracekit.core.ops import emit_nvtx
 from tracekit.core.ops.attach import find_last_containing_intervals
 from tracekit.core.ops.dialect import Capture, Dialect, Timeline, add_parsed_names, build_timeline_instances
-from tracekit.core.ops.library_ops import read_library_ops
+
+_IO = ("fread", "fwrite")
+_DALI = {
+    "[DALI][Executor] RunCPU": "DALI/RunCPU",
+    "[DALI][Executor] RunGPU": "DALI/RunCPU",  # DLProf 1.8.0 lists both kinds of steps under this name.
+    "[DALI][Executor] RunMixed": "DALI/RunMixed",
+}
+_COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_name", "op_type")
+
+
+def read_library_ops(capture: Capture) -> pl.DataFrame:
+    """Return the file reads and writes, the DALI steps and the NCCL calls in a capture.
+
+    Returns:
+        One row per op: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id`` (null for file calls),
+        ``op_name`` (``IO/fread``, ``DALI/RunCPU``, ``NCCL/ncclAllReduce``), ``op_type`` (``IO``, ``DALI``, ``NCCL``).
+    """
+    dali = _select_ranges_of_domain(capture, "DALI").with_columns(
+        op_name=decode_categories_expr(pl.col("text")).replace_strict(_DALI, default=None)
+    )
+    nccl = _select_ranges_of_domain(capture, "NCCL").with_columns(
+        op_name=decode_categories_expr(map_categories_expr(pl.col("text"), lambda text: "NCCL/" + text))
+    )
+    named = [f.drop_nulls("op_name").select(_COLUMNS) for f in (nccl, dali)]
+    return pl.concat([*named, _read_file_access_calls(capture)])
+
+
+def _select_ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
+    """Return the push/pop ranges of one domain, with the name of the domain as ``op_type``."""
+    ranges = capture.ranges.filter(pl.col("domain") == domain)
+    return ranges.with_columns(op_type=pl.lit(domain))
+
+
+def _read_file_access_calls(capture: Capture) -> pl.DataFrame:
+    """Return the calls of ``fread`` and ``fwrite`` as ops."""
+    columns = ["start_ns", "end_ns", "process_id", "thread_id"]
+    calls = capture.frames("osrt_calls").filter(match_categories_expr(pl.col("name"), lambda name: name.is_in(_IO)))
+    named = calls.select(
+        *columns,
+        range_id=pl.lit(None, pl.Int64),
+        op_name="IO/" + pl.col("name").cast(pl.String),
+        op_type=pl.lit("IO"),
+    )
+    return named.collect()
+
 
 THREAD = ["process_id", "thread_id"]
 _OP = r"(?s)'mod'.*'op'"
@@ -35,13 +84,13 @@ def _build_timeline(capture: Capture) -> Timeline:
     backward = _find_backward_passes(capture, texts, ops)
     rows = pl.concat([ops.with_columns(forward=pl.lit(None, pl.Int64)), backward], how="diagonal")
     settings = capture.select_ranges_by_name(texts.filter(texts.str.contains("model_config", literal=True)))
-    config = markers.merge_program_settings(settings["text"].unique(maintain_order=True).cast(pl.String))
+    config = emit_nvtx.merge_program_settings(settings["text"].unique(maintain_order=True).cast(pl.String))
     return Timeline(build_timeline_instances(rows), "occurrence", has_arguments=True, config=config)
 
 
 def _read_marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
     """Return the op markers in order of start, with the columns ``_TIMES`` and the columns parsed from their names."""
-    calls = markers.parse_op_markers(texts.filter(texts.str.contains(_OP)))
+    calls = emit_nvtx.parse_op_markers(texts.filter(texts.str.contains(_OP)))
     ops = add_parsed_names(capture.select_ranges_by_name(calls["text"]), calls)
     return _add_locations(capture, texts, ops).select(
         *_TIMES,
@@ -61,7 +110,7 @@ def _add_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.
 
     If several trace markers of the process contain the op, the one that started last is used.
     """
-    locations = markers.parse_trace_markers(texts.filter(texts.str.contains("traceMarker", literal=True)))
+    locations = emit_nvtx.parse_trace_markers(texts.filter(texts.str.contains("traceMarker", literal=True)))
     ranges = add_parsed_names(capture.select_ranges_by_name(locations["text"]), locations)
     ranges = ranges.sort("start_ns", "end_ns", string_ranks_expr(pl.col("text")))
     row = find_last_containing_intervals(ops, ranges, by=["process_id"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from tracekit.core.categorical import decode_categories_expr
-from tracekit.core.ops.markers import to_json
+from tracekit.core.ops.emit_nvtx import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.forests import compute_depths, concat_strings_from_root, skip_middle_ancestors
 from tracekit.core.intervals.containment import find_shortest_containers
 from tracekit.core.reports.nvtx import (
     CHILDREN,
@@ -24,7 +23,7 @@ from tracekit.core.reports.nvtx import (
 )
 from tracekit.core.reports.report import CALL_KEY, THREAD
 from tracekit.core.reports.sources import read_attributable_ranges
-from tracekit.core.trees import MAX_LEVELS
+from tracekit.core.trees import MAX_LEVELS, compute_depths, concat_strings_from_root, skip_middle_ancestors
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
-from tracekit.core.forests import compute_depths, concat_strings_from_root, skip_middle_ancestors
 from tracekit.core.intervals.containment import (
     compute_axis_positions,
     compute_slice_minima,
@@ -50,7 +49,7 @@ from tracekit.core.reports.summary import (
     weighted_statistics_exprs,
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
-from tracekit.core.trees import ELLIPSIS, MAX_LEVELS
+from tracekit.core.trees import ELLIPSIS, MAX_LEVELS, compute_depths, concat_strings_from_root, skip_middle_ancestors
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from tracekit.core import steps
 from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
-from tracekit.core.rollup import breakdown, groups, statistics
-from tracekit.core.rollup.measures import CALL_COLUMNS, METRICS, Measures
+from tracekit.core.rollup import groups
+from tracekit.core.rollup.measures import CALL_COLUMNS, METRICS, Measures, divide_iteration_times
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -275,14 +275,14 @@ class Rollup:
         """
         rows = self.measures.ops.ops.hstack(self.measures.op_properties).with_columns(op=pl.int_range(pl.len()))
         times = self.select_instances("op", *METRICS)
-        instances = times.group_by("op").agg(pl.len().alias("count"), *statistics.metric_summary_exprs(METRICS))
+        instances = times.group_by("op").agg(pl.len().alias("count"), *groups.metric_summary_exprs(METRICS))
         kernels = (
             self.select_kernels("op", "uses_tc", "tc_unknown")
             .group_by("op")
             .agg(
                 pl.len().alias("kernel_count"),
                 pl.col("uses_tc", "tc_unknown").any(),
-                *statistics.metric_summary_exprs(KERNEL_METRICS),
+                *groups.metric_summary_exprs(KERNEL_METRICS),
             )
         )
         ops = rows.join(instances, on="op", how="left", maintain_order="left")
@@ -291,7 +291,7 @@ class Rollup:
             pl.col("count", "kernel_count").fill_null(0).cast(pl.Int64),
             pl.col("uses_tc").fill_null(value=False),
             (pl.col("tc_unknown") & ~pl.col("uses_tc")).fill_null(value=False),
-            *statistics.fill_missing_with_zero_exprs([*METRICS, *KERNEL_METRICS]),
+            *groups.fill_missing_with_zero_exprs([*METRICS, *KERNEL_METRICS]),
             eligible=pl.col("support") == 0,
         ).with_columns(
             bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._is_exempt_from_bad_type_expr
@@ -310,9 +310,9 @@ class Rollup:
         """One row per op type, in order of name: ``op_type``, ``op_count``, ``count``, statistics of ``METRICS``."""
         counts = self.ops.group_by("op_type").agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
         instances = self.select_instances("op_type", *METRICS)
-        metrics = statistics.summarize_metrics(instances, ["op_type"], METRICS)
+        metrics = groups.summarize_metrics(instances, ["op_type"], METRICS)
         types = counts.join(metrics, on="op_type", how="left")
-        types = types.with_columns(pl.col("op_type").cast(pl.String), *statistics.fill_missing_with_zero_exprs(METRICS))
+        types = types.with_columns(pl.col("op_type").cast(pl.String), *groups.fill_missing_with_zero_exprs(METRICS))
         return types.sort("op_type")
 
     @functools.cached_property
@@ -345,7 +345,7 @@ class Rollup:
         """
         kernels = self.select_kernels("op", "name", "uses_tc")
         summaries = kernels.group_by("op", "name", maintain_order=True).agg(
-            pl.col("uses_tc").any(), *statistics.metric_summary_exprs(KERNEL_METRICS)
+            pl.col("uses_tc").any(), *groups.metric_summary_exprs(KERNEL_METRICS)
         )
         ordered = summaries.sort("op", string_ranks_expr(pl.col("name")))
         return ordered.with_columns(decode_categories_expr(pl.col("name")))
@@ -377,7 +377,7 @@ class Rollup:
 
         The columns are those of ``breakdown.divide_iteration_times``.
         """
-        return breakdown.divide_iteration_times(self.measures, self.iterations, self.used_devices)
+        return divide_iteration_times(self.measures, self.iterations, self.used_devices)
 
 
 _TIMES = ("start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns")

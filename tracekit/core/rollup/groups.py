@@ -11,6 +11,11 @@ moved, directions are ignored, and every "/" in the name of an op separates leve
 
 Sums and unions are computed from the deepest level upwards. The results of a group are computed from the results of its
 child groups and ops, so memory use is proportional to the number of groups and ops.
+
+Move ops that other threads ran during a step of the loop below this step in the tree of groups.
+
+PyTorch runs the backward pass, including the communication between GPUs, on separate threads, on which no range of the
+step is open. In the tree of groups, ops that ran on other threads while a step was open are placed below the step.
 """
 
 from __future__ import annotations
@@ -20,16 +25,111 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.rollup import other_threads, statistics
+from tracekit.core.ops.attach import find_last_containing_intervals
+from tracekit.core.ops.step_names import STAR
 from tracekit.core.rollup.measures import METRICS
-from tracekit.core.trees import Tree
+from tracekit.core.trees import Tree, mark_flagged_rows_and_descendants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tracekit.core.iterations import Iterations
     from tracekit.core.ops import Ops
     from tracekit.core.rollup.measures import Measures
+
+STATISTICS = ("count", "max", "min", "sum")
+
+
+def summarize_metrics(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pl.DataFrame:
+    """Return the count, maximum, minimum and sum of metrics by group.
+
+    Returns:
+        The columns ``keys`` and, for each metric, ``{metric}_count``, ``_max``, ``_min`` and ``_sum``.
+    """
+    return frame.group_by(keys, maintain_order=True).agg(metric_summary_exprs(metrics))
+
+
+def metric_summary_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
+    """Return expressions for the count, maximum, minimum and sum of metrics in a group. Nulls are ignored."""
+    expressions = []
+    for metric in metrics:
+        value = pl.col(metric)
+        statistics = value.count().cast(pl.Int64), value.max(), value.min(), value.sum()
+        expressions += [e.alias(f"{metric}_{s}") for s, e in zip(STATISTICS, statistics, strict=True)]
+    return expressions
+
+
+def fill_missing_with_zero_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
+    """Return expressions that replace nulls in the statistics of metrics with 0."""
+    return [pl.col(f"{m}_{s}").fill_null(0) for m in metrics for s in STATISTICS]
+
+
+_THREAD = ["process_id", "thread_id"]
+
+
+def move_ops_below_steps(ops: Ops, key_ops: Sequence[int], tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
+    """Move ops that other threads ran during a step of the loop below this step in a tree.
+
+    Args:
+        ops: The ops of the capture.
+        key_ops: Row numbers of the ops that delimit iterations. Ops are moved below the first of them if its name is
+            numbered.
+        tree: The tree of op names.
+        nodes: Node of each op.
+
+    Returns:
+        The tree with added nodes, and the node of each op in it.
+    """
+    if not key_ops or not str(ops.ops["op_name"][key_ops[0]]).endswith(STAR):
+        return tree, nodes
+    step = int(nodes[key_ops[0]])
+    is_below = mark_flagged_rows_and_descendants(tree.nodes["up"], pl.int_range(tree.nodes.height, eager=True) == step)
+    moved = _find_ops_on_other_threads(ops, key_ops[0])
+    moved = moved.filter(~is_below.gather(nodes.gather(moved)))
+    tree, copies = _copy_nodes_below(tree, nodes.gather(moved), step)
+    return tree, nodes.scatter(moved, copies)
+
+
+def _find_ops_on_other_threads(ops: Ops, step_op: int) -> pl.Series:
+    """Return the ops for which more than half of the instances ran on other threads during a step.
+
+    An instance ran on another thread during a step if it started while a step was open in its process, on a thread that
+    runs no steps.
+    """
+    instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
+    steps = instances.filter(pl.col("op") == step_op)
+    starts = instances.with_columns(end_ns="start_ns")
+    during_step = find_last_containing_intervals(starts, steps, by=_THREAD[:1]).is_not_null()
+    same_thread = instances.select(_THREAD).with_row_index("row").join(steps, on=_THREAD, how="semi")["row"]
+    inside = during_step & ~pl.int_range(pl.len()).is_in(same_thread.implode())
+    return (
+        instances.select("op", inside=inside)
+        .group_by("op")
+        .agg(pl.col("inside").mean())
+        .filter(pl.col("inside") > 1 / 2)["op"]
+        .sort()
+    )
+
+
+def _copy_nodes_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
+    """Copy nodes, with their ancestors, into a tree as descendants of the node ``parent``.
+
+    Returns:
+        The new tree, and the copy of each node.
+    """
+    ancestors, here = [], pl.DataFrame({"node": nodes}).with_row_index("row").filter(pl.col("node") != 0)
+    while here.height:
+        ancestors.append(here)
+        here = here.with_columns(node=tree.nodes["up"].gather(here["node"])).filter(pl.col("node") != 0)
+    copies = pl.repeat(parent, len(nodes), dtype=pl.Int64, eager=True)
+    depth = tree.nodes["level"].gather(nodes)
+    for level in range(1, len(ancestors) + 1):
+        at_level = pl.concat([a.filter(depth.gather(a["row"]) - step == level) for step, a in enumerate(ancestors)])
+        part = tree.nodes["part"].gather(at_level["node"])
+        tree, children = tree.add_children(pl.DataFrame({"up": copies.gather(at_level["row"]), "part": part}))
+        copies = copies.scatter(at_level["row"], children)
+    return tree, copies
+
 
 Style = Literal["extended", "dlprof"]
 _SUMMED = ("cpu", "api", "overhead")
@@ -73,12 +173,8 @@ def aggregate_groups(
     )
     instance_group = group.select(pl.all().gather(measures.instances["op"]))
     instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
-    metrics = statistics.summarize_metrics(
-        instances.compute_metrics_by_iteration(measures, devices), _GROUP_KEY, METRICS
-    )
-    rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(
-        statistics.fill_missing_with_zero_exprs(METRICS)
-    )
+    metrics = summarize_metrics(instances.compute_metrics_by_iteration(measures, devices), _GROUP_KEY, METRICS)
+    rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(fill_missing_with_zero_exprs(METRICS))
     return _add_paths(tree, rows)
 
 
@@ -133,7 +229,7 @@ def group_ops(ops: Ops, style: Style, iterations: Iterations) -> tuple[Tree, pl.
         has_no_node = rows["node"].is_null()
         names = name.filter(has_no_node)
         tree, nodes = (ops.timeline.tree or tree).add_names(pl.zeros(len(names), pl.Int64, eager=True), names)
-        tree, node = other_threads.move_ops_below_steps(
+        tree, node = move_ops_below_steps(
             ops, iterations.key_ops, tree, rows["node"].scatter(has_no_node.arg_true(), nodes)
         )
         direction = rows["direction"].cast(pl.String).replace_strict(_DIRECTIONS, default=0, return_dtype=pl.Int64)

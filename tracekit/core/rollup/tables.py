@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.correlate import CALL, THREAD
-from tracekit.core.ops.calls import ON_GPU
-from tracekit.core.ops.calls import TABLES as ACTIVITIES
+from tracekit.core.ops.attach import ON_GPU
+from tracekit.core.ops.attach import TABLES as ACTIVITIES
 from tracekit.core.rollup import groups
-from tracekit.core.rollup.breakdown import PARTS
+from tracekit.core.rollup.measures import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.exporters.chrome_trace import text
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.columns import (
+from tracekit.exporters.timeline.batches import (
     duration_expr,
     get_key_arg,
     list_anomaly_args,
@@ -19,13 +19,90 @@ from tracekit.exporters.timeline.columns import (
     start_expr,
     value_exprs,
 )
-from tracekit.exporters.timeline.text import concat_expr
+from tracekit.exporters.timeline.exporter import concat_expr
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tracekit.exporters.timeline.columns import Clock
-    from tracekit.exporters.timeline.kinds import Arg, EventKind
+    from tracekit.exporters.timeline.batches import Clock
+    from tracekit.exporters.timeline.kinds import Arg, EventKind, Value
+
+_ESCAPES = {chr(code): f"\\u{code:04x}" for code in (*range(0x20), 0x7F, 0x2028, 0x2029)}
+_ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def json_string_expr(text: pl.Expr) -> pl.Expr:
+    """Return an expression that formats strings as JSON strings. Null remains null.
+
+    Each distinct string of a Categorical column is formatted once, and rows with equal strings share its memory.
+    """
+    return text.map_batches(_format_json_strings, return_dtype=pl.String)
+
+
+def _format_json_strings(values: pl.Series) -> pl.Series:
+    """Return strings as JSON strings. Null remains null."""
+    if values.dtype == pl.Categorical:
+        distinct = values.unique().drop_nulls()
+        if 2 * len(distinct) <= len(values):
+            numbers = pl.int_range(len(distinct), dtype=pl.UInt32, eager=True)
+            codes = values.to_physical()
+            rows = codes.replace_strict(distinct.to_physical(), numbers, default=None, return_dtype=pl.UInt32)
+            return _format_json_strings(distinct.cast(pl.String)).gather(rows).alias(values.name)
+    escaped = pl.col(values.name).cast(pl.String).str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
+    return values.to_frame().select(pl.concat_str(pl.lit('"'), escaped, pl.lit('"')).alias(values.name)).to_series()
+
+
+def thousandths_exprs(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Expr]:
+    """Return two expressions for numbers divided by 1000: the integer part, and a string of the decimals (``.567``).
+
+    Args:
+        number: Non-negative integers, such as times in ns that are written in µs.
+        suffix: String that is appended to the decimals. This is faster than a separate concatenation.
+    """
+    return number // 1000, pl.lit(_list_decimals_with_suffix(suffix)).gather(number % 1000)
+
+
+def _signed_thousandths_expr(number: pl.Expr) -> pl.Expr:
+    """Return an expression that formats integers of any sign, divided by 1000: ``-5`` becomes ``-0.005``."""
+    sign = pl.when(number < 0).then(pl.lit("-")).otherwise(pl.lit(""))
+    return concat_expr([sign, *thousandths_exprs(number.abs())])
+
+
+@functools.cache
+def _list_decimals_with_suffix(suffix: str) -> pl.Series:
+    """Return the strings ``.000`` to ``.999``, each followed by ``suffix``."""
+    return pl.Series([f".{n:03}{suffix}" for n in range(1000)])
+
+
+def arg_expr(arg: Arg) -> pl.Expr:
+    """Return an expression that formats an argument as a JSON string, number or ``true``. Null remains null."""
+    values = [_json_value_expr(value) for value in arg.values]
+    return values[0] if len(values) == 1 else pl.coalesce(value.cast(pl.String) for value in values)
+
+
+def _json_value_expr(value: Value) -> pl.Expr:
+    """Return an expression that formats one of the alternative values of an argument as JSON. Null remains null.
+
+    A flag is formatted as ``true``, or is null if it is not set.
+    """
+    if value.form == kinds.STRING:
+        return json_string_expr(value.expression)
+    if value.form == kinds.THOUSANDTHS:
+        return _signed_thousandths_expr(value.expression)
+    if value.form == kinds.TRUE:
+        return pl.when(value.expression).then(pl.lit("true"))
+    return value.expression
+
+
+def concatenate_utf8_bytes(strings: pl.Series) -> memoryview:
+    """Return the UTF-8 bytes of all strings of a series, one after the other."""
+    array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return memoryview(b"")
+    ends = memoryview(offsets).cast("B").cast("q")
+    return memoryview(data)[ends[array.offset] : ends[array.offset + len(array)]]
+
 
 _ROWS_PER_NAME, _ROWS_PER_STRING = 2, 8
 """Minimum average numbers of rows per distinct name, and per distinct value of another string column, for which each
@@ -57,20 +134,18 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     parts: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}","ts":', *map(pl.col, [*times, kind.key])]
     for column in row_args.iter_columns():
         parts += _list_json_member_parts(column) if column.name != kind.key else []
-    return text.concatenate_utf8_bytes(
-        line.select(concat_expr([*parts, *(pl.col(part.name) for part in tail)])).to_series()
-    )
+    return concatenate_utf8_bytes(line.select(concat_expr([*parts, *(pl.col(part.name) for part in tail)])).to_series())
 
 
 def _row_argument_exprs(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
     """Return expressions that format the key and the other event arguments that differ from row to row."""
     args = [get_key_arg(kind), *select_available_args(kind.row_args, names), *list_anomaly_args(kind)]
-    return [text.arg_expr(arg).alias(arg.key) for arg in args]
+    return [arg_expr(arg).alias(arg.key) for arg in args]
 
 
 def _format_times(column_prefix: str, time: pl.Expr, rows: pl.DataFrame, suffix: str) -> list[pl.Series]:
     """Return times in µs as two columns: the integer parts, and strings of the decimals followed by ``suffix``."""
-    microseconds, rest = text.thousandths_exprs(time, suffix)
+    microseconds, rest = thousandths_exprs(time, suffix)
     return rows.select(microseconds.alias(f"{column_prefix}_us"), rest.alias(f"{column_prefix}_rest")).get_columns()
 
 
@@ -99,7 +174,7 @@ def _format_argument_lane_and_name_members(
         if not is_null & {*list_column_names(*value_exprs(a))}
     ]
     lane = concat_expr(["},", pl.lit(lane_texts).gather("lane_id"), ',"name":'])
-    members = [*map(_optional_member_expr, args), lane, concat_expr([text.json_string_expr(kind.name), "},\n"])]
+    members = [*map(_optional_member_expr, args), lane, concat_expr([json_string_expr(kind.name), "},\n"])]
     names = [*(list_column_names(*value_exprs(arg)) for arg in args), ["lane_id"], list_column_names(kind.name)]
     if _has_many_values(rows, names[-1], _ROWS_PER_NAME):
         return rows.select(concat_expr(members).alias("part 0")).get_columns()
@@ -121,7 +196,7 @@ def _format_argument_lane_and_name_members(
 
 def _optional_member_expr(arg: Arg) -> pl.Expr:
     """Return an expression that formats an argument as a member of ``args``. Null becomes an empty string."""
-    return concat_expr([f',"{arg.key}":', text.arg_expr(arg)]).fill_null("")
+    return concat_expr([f',"{arg.key}":', arg_expr(arg)]).fill_null("")
 
 
 def _has_many_values(rows: pl.DataFrame, names: Collection[str], rows_per_value: int) -> bool:
@@ -141,10 +216,10 @@ def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first
     """
 
     def list_flow_event_parts(phase: str, endpoint: str) -> list[str | pl.Expr]:
-        times = text.thousandths_exprs(clock.converted_time_expr(pl.col(f"{endpoint}_ns")))
+        times = thousandths_exprs(clock.converted_time_expr(pl.col(f"{endpoint}_ns")))
         lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
         return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{endpoint}_lane_id")]
 
     numbered = links.with_row_index("id", offset=first_id)
     parts = [*list_flow_event_parts("s", "from"), "},\n", *list_flow_event_parts("f", "to"), ',"bp":"e"},\n']
-    return text.concatenate_utf8_bytes(numbered.select(concat_expr(parts)).to_series())
+    return concatenate_utf8_bytes(numbered.select(concat_expr(parts)).to_series())

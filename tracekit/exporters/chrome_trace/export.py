@@ -1,4 +1,9 @@
-"""Write a trace as a Chrome trace file: first the events and flows by event kind, then the names of the tracks."""
+"""Write a trace as a Chrome trace file: first the events and flows by event kind, then the names of the tracks.
+
+Write several traces to one Chrome trace file, with times on a shared clock and flows between the traces.
+
+Only one trace is open at a time. ``timeline.parts`` describes the shared clock.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit import schemas
+from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events
-from tracekit.exporters.chrome_trace.metadata import format_metadata_events, format_pid_tid_members
-from tracekit.exporters.timeline import columns, flows, kinds
-from tracekit.exporters.timeline.batches import BatchFile
+from tracekit.exporters.timeline import batches, flows, kinds
+from tracekit.exporters.timeline.batches import BatchFile, Clock
+from tracekit.exporters.timeline.flows import drop_backward_flows, warn_about_backward_flows
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
+from tracekit.exporters.timeline.parts import collect_origin_metadata, compute_part_layout, retry_with_shift
+from tracekit.exporters.timeline.tracks import Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,7 +29,8 @@ if TYPE_CHECKING:
 
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.registry.interface import Progress, View
+    from tracekit.exporters.timeline.tracks import LaneRegistry
+    from tracekit.registry.interface import ManyTraces, Progress, View
     from tracekit.registry.tables import Tables
 
 BATCH_ROWS, _BATCH_BYTES = 1 << 14, 1 << 25
@@ -65,7 +74,7 @@ def _create_event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> I
     """Yield jobs (functions) that each format a batch of events. A slice precedes the slices nested in it."""
     if kind.placement.nests and kind.phase == kinds.SLICE:
         rows = rows.sort(
-            kind.start, columns.duration_expr(kind, layout.clock), descending=[False, True], maintain_order=True
+            kind.start, batches.duration_expr(kind, layout.clock), descending=[False, True], maintain_order=True
         )
     lane_texts = format_pid_tid_members(layout.lanes)
     for batch in rows.iter_slices(_compute_batch_rows(rows)):
@@ -142,3 +151,98 @@ def format_file_header(metadata: Mapping[str, str]) -> bytes:
 def format_file_footer(metadata_events: Iterable[str]) -> bytes:
     """Return the end of the JSON file, including the events that name and order the tracks."""
     return (",\n".join(metadata_events) + "\n]}\n").encode()
+
+
+def format_pid_tid_members(lanes: LaneRegistry) -> pl.Series:
+    """Return the JSON members ``"pid":…,"tid":…`` of all lanes, by lane id. No lane may be added afterwards."""
+    members = {thread.lane_id: f'"pid":{thread.pid},"tid":{thread.tid}' for thread in lanes.iterate_threads()}
+    return pl.Series([members[lane_id] for lane_id in range(len(members))], dtype=pl.String)
+
+
+def format_metadata_events(lanes: LaneRegistry) -> Iterator[str]:
+    """Yield the JSON events that name and order the processes and threads."""
+    for process in lanes.iterate_processes():
+        yield _format_metadata_event("process_name", process.pid, 0, name=process.name)
+        yield _format_metadata_event("process_sort_index", process.pid, 0, sort_index=process.sort_index)
+    for thread in lanes.iterate_threads():
+        if thread.name is not None:
+            yield _format_metadata_event("thread_name", thread.pid, thread.tid, name=thread.name, **thread.attributes)
+            yield _format_metadata_event("thread_sort_index", thread.pid, thread.tid, sort_index=thread.tid)
+
+
+def _format_metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
+    """Return a JSON event that names or orders a process or thread."""
+    event = {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
+
+
+_ENDS = ("from", "to")
+_POSITION: dict[str, type[pl.DataType]] = {"part": pl.Int64, "table": pl.String, "id": pl.Int64, "lane": pl.String}
+"""Columns of the positions of events at which flows begin or end."""
+
+
+def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+    """Write the events on the selected tracks of several traces to a Chrome trace file.
+
+    Raises:
+        ExportError: The traces have no events with timestamps.
+    """
+    retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
+
+
+def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
+    """Write several traces to one Chrome trace file, with all times on a shared clock and increased by ``shift_ns``."""
+    numbering, flow_count = Numbering(), 0
+    links, backward_count = drop_backward_flows(traces.links)
+    metadata: list[str] = []
+    positions = [pl.DataFrame(schema=_POSITION)]
+    with BatchFile(path) as file:
+        file.write(format_file_header(collect_origin_metadata(traces, shift_ns)))
+        for number, part in enumerate(traces.parts):
+            with part.open() as view:
+                layout = compute_part_layout(view.tables, part, tracks, shift_ns)
+                layout.lanes.continue_numbering(f"{part.name} · ", numbering)
+                formatter = FlowFormatter(layout, flow_count)
+                for kind, rows in write_and_yield_events(file, view.tables, layout, formatter):
+                    positions += _find_flow_positions(links, number, kind, rows, layout)
+            metadata += format_metadata_events(layout.lanes)
+            flow_count = formatter.count
+            backward_count += formatter.backward_count
+            progress(number + 1, len(traces.parts))
+        if not numbering.lanes:
+            raise ExportError("there is nothing to draw: the traces have no events with timestamps")
+        file.write_job_results(_create_flow_jobs(links, pl.concat(positions), Clock(shift_ns), flow_count))
+        file.write(format_file_footer(metadata))
+    warn_about_backward_flows(backward_count)
+
+
+def _find_flow_positions(
+    links: pl.DataFrame, part_number: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
+) -> Iterator[pl.DataFrame]:
+    """Yield at most one frame: ids and lanes of the events of one kind at which flows between traces begin or end."""
+    is_kind = {e: (pl.col(f"{e}_part") == part_number) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
+    ends = [links.filter(is_kind[e])[f"{e}_id"] for e in _ENDS]
+    linked = pl.concat(ends).unique()
+    if not len(linked):
+        return
+    chosen = rows.select(id=pl.col(kind.key), lane_id="lane_id").filter(pl.col("id").is_in(linked.implode()))
+    lane = pl.lit(format_pid_tid_members(layout.lanes)).gather("lane_id")
+    yield chosen.select(pl.lit(part_number, pl.Int64).alias("part"), pl.lit(kind.table).alias("table"), "id", lane=lane)
+
+
+def _create_flow_jobs(
+    links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, flow_count: int
+) -> Iterator[Callable[[], memoryview]]:
+    """Yield jobs (functions) that each format a batch of the flows between traces.
+
+    A flow is omitted unless both of its events are drawn.
+    """
+    lanes = positions["lane"].unique(maintain_order=True).to_frame("lane").with_row_index("lane_id")
+    placed = positions.join(lanes, on="lane").drop("lane")
+    for end in _ENDS:
+        named = placed.rename({c: f"{end}_{c}" for c in placed.columns})
+        links = links.join(named, on=[f"{end}_{c}" for c in ("part", "table", "id")], maintain_order="left")
+    for (name,), group in links.group_by("name", maintain_order=True):
+        for batch in group.iter_slices(BATCH_ROWS):
+            yield functools.partial(events.format_flows, batch, lanes["lane"], clock, flow_count + 1, str(name))
+            flow_count += batch.height

@@ -4,6 +4,10 @@ Perfetto sorts packets by time and preserves the order of packets with equal tim
 the same track that began last, so an end must precede the slices that begin at the same time. Kinds of slices that
 share tracks form a stage. In each stage, all ends are therefore written before the starts, except the ends of slices
 without duration, which are written after the starts.
+
+Write several traces to one Perfetto trace file, with times on a shared clock and flows between the traces.
+
+Only one trace is open at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.errors import ExportError
 from tracekit.exporters.perfetto.events import (
     EventTimes,
     compute_time_deltas,
@@ -31,11 +36,12 @@ from tracekit.exporters.perfetto.packets import (
     encode_track_packets,
 )
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.batches import BatchFile
+from tracekit.exporters.timeline.batches import BatchFile, duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.blocks import RowsWithColumn, evaluate_expression, iterate_frames
-from tracekit.exporters.timeline.columns import duration_expr, list_column_names, start_expr
-from tracekit.exporters.timeline.flows import warn_about_backward_flows
+from tracekit.exporters.timeline.flows import drop_backward_flows, warn_about_backward_flows
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
+from tracekit.exporters.timeline.parts import compute_part_layout, retry_with_shift
+from tracekit.exporters.timeline.tracks import Numbering
 from tracekit.system import memory
 from tracekit.system.sorting import iterate_row_blocks, sort_rows
 
@@ -43,11 +49,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.exporters.perfetto.wire import Numbers
+    from tracekit.exporters.perfetto.packets import Numbers
     from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.registry.interface import Progress, View
+    from tracekit.registry.interface import ManyTraces, Progress, View
     from tracekit.registry.tables import Tables
     from tracekit.system.sorting import Array
 
@@ -212,3 +218,36 @@ def _compute_event_times(kind: EventKind, rows: RowsWithColumn, layout: Layout) 
 def _create_batch_jobs(encode: Callable[[int, int], memoryview], row_count: int) -> Iterable[Callable[[], memoryview]]:
     """Return jobs (functions) that each encode a batch of rows."""
     return (functools.partial(encode, n, min(n + BATCH_ROWS, row_count)) for n in range(0, row_count, BATCH_ROWS))
+
+
+def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+    """Write the events on the selected tracks of several traces to a Perfetto trace file.
+
+    Raises:
+        ExportError: The traces have no events with timestamps.
+    """
+    retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
+
+
+def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
+    """Write several traces to one Perfetto file, with all times on a shared clock and increased by ``shift_ns``."""
+    numbering, flow_count = Numbering(), traces.links.height
+    _, backward_count = drop_backward_flows(traces.links)
+    with BatchFile(path, PacketCompression()) as file:
+        writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift_ns)
+        for number, part in enumerate(traces.parts):
+            with part.open() as view:
+                layout = compute_part_layout(view.tables, part, tracks, shift_ns)
+                layout.lanes.continue_numbering(f"{part.name} · ", numbering)
+                flows = FlowTable(flow_count)
+                flows.add_flows_within_trace(view.tables, layout)
+                for kind in layout.lane_ids:
+                    flows.add_flows_between_traces(traces.links, number, kind, view.tables)
+                for _ in writer.write_and_count_events(view.tables, layout, flows):
+                    pass
+                flow_count = flows.count
+                backward_count += flows.backward_count
+            progress(number + 1, len(traces.parts))
+        if not numbering.lanes:
+            raise ExportError("there is nothing to draw: the traces have no events with timestamps")
+    warn_about_backward_flows(backward_count)

@@ -6,14 +6,66 @@ import functools
 import importlib
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.timeline.options import OPTIONS, parse_tracks
+import polars as pl
+
+from tracekit.errors import UnknownFormatError, create_choices_hint
 from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from tracekit.registry.interface import ManyTraces, Progress, View
+
+DEFAULT, ALL = "default", "all"
+BY_DEFAULT = (
+    *("api", "gpu", "nvtx", "osrt", "projections", "counters", "page-faults", "tensorflow", "mpi", "openmp", "openacc"),
+    *("ucx", "libraries", "graphics", "graphs", "overheads"),
+)
+"""Names of the tracks that are drawn by default."""
+ON_REQUEST = (
+    *("samples", "python", "threads", "syscalls", "compilation", "cuda-overheads", "graph-nodes", "memory-pools"),
+    *("context-switches", "diagnostics"),
+)
+"""Names of the tracks that are drawn only on request.
+
+They may have very many events, or they are in reports but not in exports, such as ``compilation``.
+"""
+OPTIONS = {
+    "tracks": f"names of the tracks to draw, separated by commas: {', '.join(BY_DEFAULT)} (drawn by default), "
+    f"{', '.join(ON_REQUEST)} (drawn only on request), default (all that are drawn by default), or all",
+}
+
+
+def parse_tracks(option_values: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of the tracks that the option ``tracks`` selects.
+
+    Args:
+        option_values: Option values, by option name.
+
+    Raises:
+        UnknownFormatError: A track name is unknown.
+    """
+    every = (*BY_DEFAULT, *ON_REQUEST)
+    groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}
+    names = [name.strip() for name in option_values.get("tracks", DEFAULT).split(",")]
+    for name in names:
+        if name not in groups:
+            raise UnknownFormatError(
+                f"there are no tracks named {name!r}", hint=create_choices_hint("tracks", groups, name)
+            )
+    return frozenset(track for name in names for track in groups[name])
+
+
+def concat_expr(parts: Iterable[str | pl.Expr]) -> pl.Expr:
+    """Return an expression that concatenates literal strings and the values of expressions. Nulls result in null."""
+    merged: list[str | pl.Expr] = []
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    return pl.concat_str([pl.lit(p) if isinstance(p, str) else p for p in merged])
 
 
 def create_timeline_exporter(package: str, name: str, description: str, suffixes: tuple[str, ...]) -> Exporter:

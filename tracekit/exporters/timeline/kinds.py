@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from tracekit.exporters.timeline import tracks
-from tracekit.exporters.timeline.text import concat_expr
+from tracekit.exporters.timeline.exporter import concat_expr
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.columns import Clock
+from tracekit.exporters.timeline.batches import Clock
 from tracekit.exporters.timeline.layout import compute_layout
 
 if TYPE_CHECKING:

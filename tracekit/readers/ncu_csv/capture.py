@@ -11,11 +11,17 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnsupportedVersionError, warn
 from tracekit.readers.ncu import nvtx
 from tracekit.readers.ncu.labels import DURATION, find_section_name
-from tracekit.readers.ncu_csv import about, frame, launches
+from tracekit.readers.ncu_csv import frame, launches
 from tracekit.readers.ncu_csv.metrics import Metrics
 from tracekit.readers.ncu_csv.numbers import ENGLISH, parse_numbers
 from tracekit.readers.ncu_csv.rows import RULES, RowCollector
-from tracekit.readers.ncu_csv.session import SessionPage
+from tracekit.readers.ncu_csv.session import (
+    MACHINE_COLUMNS,
+    SessionPage,
+    build_capture_info_table,
+    build_devices_table,
+    build_processes_table,
+)
 from tracekit.registry.interface import Capture
 from tracekit.system.forks import check_polars_can_run
 
@@ -141,8 +147,8 @@ def _warn_about_skipped_content(
 
 def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str]) -> dict[str, pa.Table]:
     """Build the declared tables from the collected rows and the session page, and return them by name."""
-    tables: dict[str, pl.DataFrame] = {"capture_info": about.build_capture_info_table(session, pages)}
-    machine = pl.DataFrame(schema=about.MACHINE_COLUMNS)
+    tables: dict[str, pl.DataFrame] = {"capture_info": build_capture_info_table(session, pages)}
+    machine = pl.DataFrame(schema=MACHINE_COLUMNS)
     metrics = None
     if rows.runs:
         first_runs, launch_ids_by_run = launches.assign_launch_ids(pl.concat(rows.runs))
@@ -157,9 +163,9 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
         tables["ncu_rules"] = _build_rules_table(
             pl.concat(rows.rules or [pl.DataFrame(schema=RULES)]), launch_ids_by_run, style
         )
-        machine = typed.with_columns(first_runs["process_name"]).select(list(about.MACHINE_COLUMNS))
-    tables["devices"] = about.build_devices_table(session, machine, metrics)
-    tables["processes"] = about.build_processes_table(session, machine)
+        machine = typed.with_columns(first_runs["process_name"]).select(list(MACHINE_COLUMNS))
+    tables["devices"] = build_devices_table(session, machine, metrics)
+    tables["processes"] = build_processes_table(session, machine)
     complete = {name: _convert_to_declared_table(name, table) for name, table in tables.items()}
     return complete if metrics is None else {**complete, "ncu_metrics": metrics.build_table()}
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.readers.common.damage import convert_damage
-from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules, sources
+from tracekit.readers.ncu_rep import launches, machine, metrics, nvtx, rows, sources
 from tracekit.readers.ncu_rep.container import ReportFile
 from tracekit.readers.ncu_rep.rows import build_table
 from tracekit.registry.interface import Capture
@@ -57,7 +57,7 @@ class RepCapture(Capture):
             if name == METRICS:
                 return self._read_metric_columns(columns)
             if name == INSTANCES:
-                return instances.read_instances(self._report).select(list(columns))
+                return metrics.read_instances(self._report).select(list(columns))
             return build_table(name, self._iterate_table_rows(name, columns), columns)
 
     def close(self) -> None:
@@ -88,9 +88,7 @@ class RepCapture(Capture):
         if name == "processes":
             return machine.iterate_process_rows(session)
         return (
-            nvtx.iterate_range_rows(self._report)
-            if name == "ncu_nvtx_ranges"
-            else rules.iterate_rule_rows(self._report)
+            nvtx.iterate_range_rows(self._report) if name == "ncu_nvtx_ranges" else rows.iterate_rule_rows(self._report)
         )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask, UInt64Array
     from tracekit.readers.common.protobuf.wire import Message
-    from tracekit.readers.nsys_rep.blocks import RawData
+    from tracekit.readers.nsys_rep.container import RawData
     from tracekit.readers.nsys_rep.events import SelectedEvents
 
     Float64Array = npt.NDArray[np.float64]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
-    from tracekit.readers.nsys_rep.blocks import Block, RawData
+    from tracekit.readers.nsys_rep.container import Block, RawData
     from tracekit.readers.nsys_rep.entries import Entries, Kinds, Selection
 
     PrefixTotals = Callable[[Mapping[str, int]], Mapping[str, int]]

@@ -25,13 +25,11 @@ from tracekit.readers.nsys_rep import (
     layout,
     machine,
     metrics,
-    mpi,
     mpi_calls,
     payloads,
-    unknown_events,
+    undecoded,
 )
-from tracekit.readers.nsys_rep.blocks import RawData
-from tracekit.readers.nsys_rep.container import Container
+from tracekit.readers.nsys_rep.container import Container, RawData
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
 from tracekit.readers.nsys_rep.events import Events
@@ -188,10 +186,10 @@ class Report:
 
         Events that were counted in an earlier warning are not counted again.
         """
-        known = unknown_events.iterate_unknown_event_types(self.events.count_by_kind())
+        known = undecoded.iterate_unknown_event_types(self.events.count_by_kind())
         unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payload_fields})
         for (payload, name), number in (unknown - self._warned).items():
-            tables = unknown_events.TABLES[payload]
+            tables = undecoded.TABLES[payload]
             warn(
                 f"{number} unknown or incomplete events were skipped ({name}), but may belong to {tables}",
                 path=self.path,
@@ -250,10 +248,10 @@ class Report:
         return Schemas.parse(self.raw_data.schemas_message)
 
     @functools.cached_property
-    def mpi_domains(self) -> mpi.MpiDomains:
+    def mpi_domains(self) -> mpi_calls.MpiDomains:
         """The NVTX domains of the MPI wrapper of nsys, whose ranges are MPI calls."""
         with self._ledger.open_budget_for_read(("MPI",), MEMORY_PER_FILE_BYTE) as budget:
-            return mpi.find_mpi_domains(self.payload_schemas, self.events, self.raw_data.strings, budget)
+            return mpi_calls.find_mpi_domains(self.payload_schemas, self.events, self.raw_data.strings, budget)
 
     @functools.cached_property
     def gpu_metrics_by_type(self) -> dict[int, list[MetricLocation]]:

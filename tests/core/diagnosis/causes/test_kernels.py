@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.builders.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.causes import kernels
-from tracekit.core.diagnosis.peaks import Peaks
+from tracekit.core.diagnosis.roofline import Peaks
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 ADDCDIV = "void at::native::elementwise_kernel<128, 4, addcdiv_cuda_kernel>"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.builders.programs import MS, US, Program, find_cure, steps
-from tracekit.core.diagnosis.causes import occupancy
+from tracekit.core.diagnosis.causes import limits
 
 DGEMM = "cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
 KERNEL = "integrate(float4*, int)"
@@ -53,23 +53,23 @@ def test_no_double_precision(name: str) -> None:
 @pytest.mark.parametrize(
     ("row", "share", "reason", "limit"),
     [
-        ({"block_x": 64, "dynamic_shared_memory_bytes": 163_840}, 2 / 64, occupancy.SHARED_MEMORY, "shared memory"),
-        ({"block_x": 128, "registers_per_thread": 255}, 8 / 64, occupancy.REGISTERS, "registers"),
-        ({"block_x": 32}, 32 / 64, occupancy.BLOCK_SIZE, None),
-        ({"block_x": 256, "grid_x": 132}, 8 / 64, occupancy.FEW_BLOCKS, None),
+        ({"block_x": 64, "dynamic_shared_memory_bytes": 163_840}, 2 / 64, limits.SHARED_MEMORY, "shared memory"),
+        ({"block_x": 128, "registers_per_thread": 255}, 8 / 64, limits.REGISTERS, "registers"),
+        ({"block_x": 32}, 32 / 64, limits.BLOCK_SIZE, None),
+        ({"block_x": 256, "grid_x": 132}, 8 / 64, limits.FEW_BLOCKS, None),
         (
             {"block_x": 256, "grid_x": 24, "name": "_sum_kernel"},
             8 / 64 / 5.5,
-            occupancy.FEW_BLOCKS,
+            limits.FEW_BLOCKS,
             "the number of blocks",
         ),
-        ({"block_x": 256}, 1.0, occupancy.BLOCK_SIZE, None),
+        ({"block_x": 256}, 1.0, limits.BLOCK_SIZE, None),
     ],
 )
 def test_active_warps(row: dict[str, Any], share: float, reason: int, limit: str | None) -> None:
     values = {"registers_per_thread": 32, "static_shared_memory_bytes": 0, "dynamic_shared_memory_bytes": 0}
     program = run(**{"name": KERNEL, "grid_x": 10_000, **values, **row})
-    shares, reasons = occupancy.find_active_warps(program.inspection())
+    shares, reasons = limits.find_active_warps(program.inspection())
     if "registers_per_thread" in row:
         assert share / 2 <= shares[0] <= 2 * share
     else:
@@ -80,7 +80,7 @@ def test_active_warps(row: dict[str, Any], share: float, reason: int, limit: str
         cure = find_cure(program, "low_occupancy")
         assert f"limited by {limit}" in cure.evidence
         assert cure.is_unsure == bool(cure.missing) == (shares[0] > 1 / 16)
-        assert cure.change == ("" if reason == occupancy.FEW_BLOCKS else "few_active_warps")
+        assert cure.change == ("" if reason == limits.FEW_BLOCKS else "few_active_warps")
         ((_, (low, likely, high)),) = cure.operations
         assert (high < likely).all()
         assert (likely < low).all()
@@ -89,7 +89,7 @@ def test_active_warps(row: dict[str, Any], share: float, reason: int, limit: str
 
 def test_kernels_without_a_recorded_launch_configuration() -> None:
     program = run(KERNEL, grid_x=None, block_x=None)
-    assert np.isnan(occupancy.find_active_warps(program.inspection())[0]).all()
+    assert np.isnan(limits.find_active_warps(program.inspection())[0]).all()
     assert "low_occupancy" not in program.causes()
 
 
@@ -97,7 +97,7 @@ def test_unknown_resources_limit_nothing() -> None:
     """Traces of some profilers contain neither registers nor the limits of the GPU."""
     program = Program()
     steps(program, 4, lambda _: program.launch(KERNEL, MS, grid_x=10_000, block_x=256))
-    assert occupancy.find_active_warps(program.inspection())[0].tolist() == [1.0] * 4
+    assert limits.find_active_warps(program.inspection())[0].tolist() == [1.0] * 4
 
 
 def test_kernels_of_libraries_are_as_they_should_be() -> None:

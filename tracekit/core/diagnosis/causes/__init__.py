@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.core.diagnosis.causes import communication, copies, host, kernels, limits, measured, ranks
+from tracekit.core.diagnosis.causes import communication, copies, host, kernels, limits, ranks
 from tracekit.core.diagnosis.causes.changes import CHANGES, CHECKS, DEFAULT_CHECK
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ RULES: list[Rule] = [
     host.synchronization,
     communication.communication_exposed,
     kernels.memory_layout,
-    measured.strided_access,
+    limits.strided_access,
     kernels.unfused_pointwise,
     host.launch_overhead,
-    measured.few_warps,
+    limits.few_warps,
     limits.few_active_warps,
     kernels.low_occupancy,
     kernels.healthy_work,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.core.diagnosis.cures import Cure, deduplicate
-from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
+from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES
 from tracekit.core.diagnosis.cures import SCALES_OF_PYTORCH, Cure, Stays, deduplicate
 from tracekit.core.diagnosis.first_calls import WAITING_OPERATION, find_compile_times
 from tracekit.core.diagnosis.inspection import LOCK_CALLS
-from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import MIN_STEPS
+from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration
 

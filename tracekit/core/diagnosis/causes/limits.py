@@ -2,19 +2,128 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import polars as pl
 
-from tracekit.core.diagnosis.causes.occupancy import FEW_BLOCKS, find_active_warps
+from tracekit.core.diagnosis.causes.kernels import find_sm_count
 from tracekit.core.diagnosis.cures import Cure
-from tracekit.core.diagnosis.kinds import COMPUTE_CLASSES
+from tracekit.core.diagnosis.kinds import COMPUTE_CLASSES, NUMBERS
 from tracekit.core.diagnosis.measured import LIBRARY_CLASSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import numpy.typing as npt
 
     from tracekit.core.diagnosis.inspection import Inspection
+
+    Floats = npt.NDArray[np.float64]
+    Codes = npt.NDArray[np.int8]
+    from collections.abc import Iterator
+
+WARP_THREADS: Final = 32
+MAX_BLOCKS_PER_SM: Final = 32
+"""Blocks that a multiprocessor can hold. Some GPUs hold 16 or 24, which only matters for blocks of one or two warps."""
+_REGISTERS_UNIT: Final = 256
+"""Registers are allocated to warps in units of this size."""
+_RESERVED_SHARED_BYTES: Final = 1024
+"""Shared memory that the CUDA runtime reserves in each block from compute capability 8.0 on."""
+_DEFAULTS: Final = {
+    "max_warps_per_sm": 64,
+    "max_registers_per_sm": 65_536,
+    "max_shared_memory_per_sm_bytes": 228 * 1024,
+}
+"""Limits of data center GPUs, for captures that do not contain those of theirs."""
+
+FEW_BLOCKS, BLOCK_SIZE, REGISTERS, SHARED_MEMORY = range(4)
+"""What limits the number of active warps of a kernel: the blocks of its grid, or a resource of the multiprocessors."""
+
+
+def find_active_warps(inspection: Inspection) -> tuple[Floats, Codes]:
+    """Compute the share of all warps of the GPU that each kernel keeps active at most, and what limits it.
+
+    Returns:
+        The share of each operation, from 0 to 1, or NaN if its launch configuration was not recorded; and one of
+        ``FEW_BLOCKS``, ``BLOCK_SIZE``, ``REGISTERS`` and ``SHARED_MEMORY``.
+    """
+    sizes, sms = inspection.model.sizes, find_sm_count(inspection)
+    devices = inspection.model.events.frames("devices").select(list(_DEFAULTS)).collect()
+    known = {name: devices[name].drop_nulls() for name in _DEFAULTS}
+    limits = {name: int(values[0]) if len(values) and values[0] else _DEFAULTS[name] for name, values in known.items()}
+    blocks, threads, registers, shared = (
+        sizes[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        for name in ("blocks", "threads", "registers", "shared_bytes")
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        warps = np.ceil(threads / WARP_THREADS)
+        of_warp = np.ceil(registers * WARP_THREADS / _REGISTERS_UNIT) * _REGISTERS_UNIT
+        resident = np.stack(
+            [
+                np.minimum(limits["max_warps_per_sm"] // warps, MAX_BLOCKS_PER_SM),
+                limits["max_registers_per_sm"] // (of_warp * warps),
+                limits["max_shared_memory_per_sm_bytes"] // (shared + _RESERVED_SHARED_BYTES),
+            ]
+        )
+        resident = np.where(np.isnan(resident), np.inf, resident)
+        per_sm = np.maximum(resident.min(axis=0), 1)
+        active = np.minimum(blocks, per_sm * sms) * warps / (sms * limits["max_warps_per_sm"])
+        is_small = blocks < per_sm * sms
+    reason = np.where(is_small, FEW_BLOCKS, 1 + resident.argmin(axis=0)).astype(np.int8)
+    return np.where((blocks > 0) & (threads > 0), np.minimum(active, 1.0), np.nan), reason
+
+
+_MIN_MEASURED_SHARE = 0.01
+
+
+def strided_access(inspection: Inspection) -> Iterator[Cure]:
+    """Find kernels whose warps touch more memory than they need."""
+    rows = inspection.find_measured("memory_layout") & (inspection.model.operations.cls != _CONVERSION)
+    yield from _create_cure(
+        inspection, rows, "memory_layout", "strided_access", "accesses memory with a stride|access memory with a stride"
+    )
+
+
+def few_warps(inspection: Inspection) -> Iterator[Cure]:
+    """Find kernels that do not fill their warps, or wait with few warps."""
+    if inspection.measured is None:
+        return
+    own = inspection.find_measured("low_occupancy")
+    partial, certain = inspection.measured.partial_warps, inspection.measured.is_certain
+    yield from _create_cure(
+        inspection,
+        own & certain & partial,
+        "low_occupancy",
+        "partial_warps",
+        "does not fill its warps|do not fill their warps",
+    )
+    text = "waits with less than half of the possible warps|wait with less than half of the possible warps"
+    for cure in _create_cure(inspection, own & ~certain, "low_occupancy", "few_active_warps", text):
+        cure.is_unsure = True
+        cure.missing = "the effect of more warps: measure the kernels with other block sizes by ncu --set full"
+        yield cure
+
+
+_CONVERSION = NUMBERS["layout_conversion"]
+
+
+def _create_cure(
+    inspection: Inspection, mask: np.typing.NDArray[np.bool_], cause: str, change: str, text: str
+) -> Iterator[Cure]:
+    """Yield the cure of measured operations that take at least 1 % of the time."""
+    model, ops = inspection.model, inspection.model.operations
+    rows = np.flatnonzero(mask)
+    total = float(ops.duration[rows].sum())
+    if not len(rows) or total < _MIN_MEASURED_SHARE * model.duration_ns:
+        return
+    cure = Cure(cause, inspection.find_main_label(ops.item[rows], ops.duration[rows]), change=change)
+    cure.operations = [inspection.claim_measured(rows)]
+    cure.example = inspection.show_operation(rows)
+    cure.evidence = (
+        f"{inspection.describe_count(len(rows), 'kernel|kernels', text)}, for {inspection.describe_time(total)}"
+        f"{inspection.cite_measurements(rows)}"
+    )
+    yield cure
+
 
 _FP64_PRODUCTS = r"(?i)dgemm|d884|d1688|d16816|f64f64|gemm_f64|_ddd_|cijk_\w+_db_|dgemv"
 _FP64_OTHERS = r"\bdouble\b"

@@ -10,8 +10,8 @@ import polars as pl
 
 from tracekit.core.diagnosis.causes.host import DATA_LABEL, IO_LABEL
 from tracekit.core.diagnosis.cures import Cure, Stays, deduplicate
-from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.model import MIN_STEPS
+from tracekit.core.diagnosis.operations import NO_WAIT
 from tracekit.core.diagnosis.ranks import CPU, GPU, find_waits_in_calls
 from tracekit.text import format_duration
 

@@ -20,8 +20,17 @@ from tracekit.readers.common.protobuf.wire import (
     encode_varint,
     read_delimited,
 )
-from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, compress_block
-from tracekit.readers.nsys_rep.container import END, OFFSETS, OPTIONS, RAW, TAIL, Container
+from tracekit.readers.nsys_rep.container import (
+    BLOCK_MAGIC,
+    END,
+    OFFSETS,
+    OPTIONS,
+    RAW,
+    TAIL,
+    Container,
+    RawData,
+    compress_block,
+)
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
 from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.readers.nsys_rep.fields import load_fields
@@ -43,7 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.readers.common.protobuf.decoding import Int64Array
-    from tracekit.readers.nsys_rep.blocks import Block
+    from tracekit.readers.nsys_rep.container import Block
     from tracekit.readers.redaction.matcher import Candidate
     from tracekit.readers.redaction.nsys_rep.messages import FieldSpan
     from tracekit.registry.source import Source
@@ -139,7 +148,7 @@ class _RedactedReport:
         edits = editors.create_section_editors(self.redaction)
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
-        header, at = read_delimited(self.raw.data, len(MAGIC))
+        header, at = read_delimited(self.raw.data, len(BLOCK_MAGIC))
         target, options = editors.create_target_machine_editor(self.redaction), edits[OPTIONS]
         self.header = editors.create_message_fields_editor("CaptureHeader", targets=target, options=options)(
             bytes(header)
@@ -194,8 +203,8 @@ class _RedactedReport:
 
     def _write_raw_data_and_encode_offsets(self, out: BinaryIO) -> bytes:
         """Write the redacted raw data, and return the bytes of the section that holds the new offsets."""
-        raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite_private_values
-        out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
+        raw, begin, overwritten = self.raw, out.tell() + len(BLOCK_MAGIC), self.overwriter.overwrite_private_values
+        out.write(BLOCK_MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
         event_blocks = self._search_blocks(raw.blocks, self.overwriter.find_private_value_spans)
         out.writelines(self._compress_if_changed(b.block, b.body, self._redact_events_block(b)) for b in event_blocks)
         moved = {_OFFSETS.strings: out.tell() - begin}
@@ -205,7 +214,7 @@ class _RedactedReport:
             out.write(self._compress_if_changed(searched.block, searched.body, edited_block))
         places = self.container.read_section(OFFSETS)
         schema = Message(places).int_value(_OFFSETS.payload_schemas)
-        end = len(raw.data) if schema is None else schema + len(MAGIC)
+        end = len(raw.data) if schema is None else schema + len(BLOCK_MAGIC)
         at = self.strings_end
         trailer = editors.create_trailer_editor(self.redaction)
         while at < end:
