@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.test_reports import Row, call, frames, kernel, nvtx
 from tracekit.core import intervals
+from tracekit.core.intervals import CoveredTime
 from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes import (
     RECIPES,
@@ -21,7 +22,6 @@ from tracekit.core.recipes import (
     find_recipe,
     resolve_option_values,
 )
-from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.statistics import STATISTICS, compute_statistics_from_counts, count_values, sum_counts
 from tracekit.errors import UnknownFormatError
 

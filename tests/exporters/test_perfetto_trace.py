@@ -28,7 +28,7 @@ from tests.exporters.test_chrome_trace import QUEUE, THREAD, call, kernel, push,
 from tests.helpers import small_blocks
 from tracekit import schemas
 from tracekit.errors import ExportError
-from tracekit.exporters.perfetto import export, flows, packets, slots, strings
+from tracekit.exporters.perfetto import export, flows, packets, slots, strings, wire
 from tracekit.exporters.timeline import combinations, kinds
 from tracekit.exporters.timeline.blocks import FrameRows, TableRows
 from tracekit.system import sorting
@@ -254,22 +254,22 @@ numbers = st.integers(0, 2**64 - 1) | st.integers(0, 300)
 @given(st.lists(st.tuples(numbers, st.booleans(), numbers), min_size=1, max_size=20))
 def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) -> None:
     values, present, ids = zip(*rows, strict=True)
-    annotation: list[packets.Column] = [
-        packets.Constant(packets.encode_field_tag("DebugAnnotation", "uint_value")),
-        packets.encode_varints(np.array(values, np.uint64)),
+    annotation: list[wire.Column] = [
+        wire.Constant(wire.encode_field_tag("DebugAnnotation", "uint_value")),
+        wire.encode_varints(np.array(values, np.uint64)),
     ]
-    event: list[packets.Column] = [
-        *packets.encode_submessage(
-            packets.encode_field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)
+    event: list[wire.Column] = [
+        *wire.encode_submessage(
+            wire.encode_field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)
         ),
-        packets.Constant(packets.encode_field_tag("TrackEvent", "flow_ids")),
-        packets.Fixed64s(np.array(ids, np.uint64)),
+        wire.Constant(wire.encode_field_tag("TrackEvent", "flow_ids")),
+        wire.Fixed64s(np.array(ids, np.uint64)),
     ]
-    columns = packets.encode_submessage(
-        packets.encode_field_tag("Trace", "packet"),
-        packets.encode_submessage(packets.encode_field_tag("TracePacket", "track_event"), event),
+    columns = wire.encode_submessage(
+        wire.encode_field_tag("Trace", "packet"),
+        wire.encode_submessage(wire.encode_field_tag("TracePacket", "track_event"), event),
     )
-    read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(packets.encode_rows(columns, len(rows))))
+    read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
     assert [
         ([a.uint_value for a in p.track_event.debug_annotations], *p.track_event.flow_ids) for p in read.packet
     ] == [([v] if p else [], i) for v, p, i in rows]
@@ -292,14 +292,14 @@ def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]]
     encoded = [make_event(debug_annotations=[{"uint_value": b} for b in n]).SerializeToString() for n in names]
     mask, ids = np.array(present), np.array(values, np.uint64)
     event: list[slots.Slots] = [
-        slots.VarintSlots(packets.encode_field_tag("TrackEvent", "name_iid"), ids, mask),
+        slots.VarintSlots(wire.encode_field_tag("TrackEvent", "name_iid"), ids, mask),
         slots.BlobSlots(
             slots.Blobs.from_bytes(b"".join(encoded), np.array([len(e) for e in encoded])), np.array(chosen)
         ),
-        slots.Fixed64Slots(packets.encode_field_tag("TrackEvent", "double_counter_value"), ids, mask),
+        slots.Fixed64Slots(wire.encode_field_tag("TrackEvent", "double_counter_value"), ids, mask),
     ]
     own = flows.FlowBlock(np.cumsum([0, *arrows]), np.arange(sum(arrows), dtype=np.uint64))
-    number = packets.encode_field_tag("TracePacket", "trusted_packet_sequence_id") + packets.encode_varint(300)
+    number = wire.encode_field_tag("TracePacket", "trusted_packet_sequence_id") + wire.encode_varint(300)
     made = slots.encode_packets(number, event, np.array(deltas, np.uint64), own.sizes)
     own.write(made.data, made.gap_offsets)
     read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(made.data)).packet

@@ -38,23 +38,6 @@ if TYPE_CHECKING:
 TABLE = "cpu_scheduling"
 READ = ("process_id", "thread_id", "timestamp_ns")
 """Columns of the table ``cpu_scheduling`` that ``find_next_switch_times`` reads."""
-
-
-def find_next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each context switch, the time of the next context switch of the same thread.
-
-    Args:
-        switches: The columns ``READ`` of the table ``cpu_scheduling``.
-
-    Returns:
-        The column ``next_switch_ns``, with one row per switch, in the same order. It is null for the last switch of a
-        thread.
-    """
-    rows = switches.with_row_index("row").sort("timestamp_ns", "row")
-    following = pl.col("timestamp_ns").shift(-1).over("process_id", "thread_id")
-    return rows.with_columns(next_switch_ns=following).sort("row").select("next_switch_ns")
-
-
 ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
@@ -75,6 +58,21 @@ _API_CALL_COLUMNS = {
     "api_end_ns": ("end_ns",),
     "thread_id": ("thread_id",),
 }
+
+
+def find_next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:
+    """Return, for each context switch, the time of the next context switch of the same thread.
+
+    Args:
+        switches: The columns ``READ`` of the table ``cpu_scheduling``.
+
+    Returns:
+        The column ``next_switch_ns``, with one row per switch, in the same order. It is null for the last switch of a
+        thread.
+    """
+    rows = switches.with_row_index("row").sort("timestamp_ns", "row")
+    following = pl.col("timestamp_ns").shift(-1).over("process_id", "thread_id")
+    return rows.with_columns(next_switch_ns=following).sort("row").select("next_switch_ns")
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,11 @@ if TYPE_CHECKING:
 
 _MAJORITY, _NEARLY_ALL = 0.5, 0.9
 _MAX_LEVELS, _MAX_TRIED_PASSES = 64, 8
+_OPTIMIZER_STEP = r"^Optimizer\.step#"
+_TRIED = 8
+_MIN_PASSES = 3
+_FEW = 0.1
+_NAMED, _COUNTED, _REPEATED, _BEGINNING, _ENDING, _EPOCHS, _TRAINING, _REQUESTS = range(8)
 
 
 def find_outer_pass(ops: Ops, instances: LoopInstances, labels: pl.DataFrame, key_op: KeyOp) -> KeyOp:
@@ -160,13 +165,6 @@ def _restarts(passes: pl.DataFrame) -> bool:
         return False
     first = passes.unique("outer", keep="first", maintain_order=True)["name"]
     return int(first.value_counts()["count"].max()) > _MAJORITY * len(first)  # type: ignore[arg-type]
-
-
-_OPTIMIZER_STEP = r"^Optimizer\.step#"
-_TRIED = 8
-_MIN_PASSES = 3
-_FEW = 0.1
-_NAMED, _COUNTED, _REPEATED, _BEGINNING, _ENDING, _EPOCHS, _TRAINING, _REQUESTS = range(8)
 
 
 def choose_key_op(ops: Ops, instances: LoopInstances) -> KeyOp | None:

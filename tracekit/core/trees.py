@@ -36,6 +36,20 @@ if TYPE_CHECKING:
 
     Combine = Callable[[pl.Series, pl.Series], pl.Series]
     from collections.abc import Iterator
+MAX_LEVELS = 256
+MAX_PATH_CHARS, MIN_PATH_CHARS = 1 << 14, 1 << 7
+"""Bounds of the limit of ``compute_path_limit``, in characters."""
+MIN_TOTAL_CHARS, CHARS_PER_INPUT_CHAR, NODE_CHARS = 1 << 26, 4, 32
+"""The paths of a tree may have a total of ``MIN_TOTAL_CHARS`` characters, or ``CHARS_PER_INPUT_CHAR`` times the size of
+the tree, if that is more. The size of a tree is the number of characters of its distinct parts, and ``NODE_CHARS`` per
+node."""
+ELLIPSIS = "…"
+_HASH_BYTES = 6
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_BLOCKS_PER_LEVEL = 8
+_KEY = ["up", "part"]
+_ROOT = {"up": [None], "part": [""], "level": [0]}
+_NODE = {"up": pl.Int64(), "part": pl.Categorical(), "level": pl.Int64()}
 
 
 def combine_with_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) -> pl.Series:
@@ -162,22 +176,6 @@ def _replace_with_null_unless(row_numbers: pl.Series, condition: pl.Series) -> p
         return here.zip_with(condition[block].fill_null(value=False), pl.Series([-1])).to_numpy()
 
     return create_nullable_series(sorting.map_blocks(compute_row_numbers_with_null_marker, len(row_numbers), np.int64))
-
-
-MAX_LEVELS = 256
-MAX_PATH_CHARS, MIN_PATH_CHARS = 1 << 14, 1 << 7
-"""Bounds of the limit of ``compute_path_limit``, in characters."""
-MIN_TOTAL_CHARS, CHARS_PER_INPUT_CHAR, NODE_CHARS = 1 << 26, 4, 32
-"""The paths of a tree may have a total of ``MIN_TOTAL_CHARS`` characters, or ``CHARS_PER_INPUT_CHAR`` times the size of
-the tree, if that is more. The size of a tree is the number of characters of its distinct parts, and ``NODE_CHARS`` per
-node."""
-ELLIPSIS = "…"
-_HASH_BYTES = 6
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_BLOCKS_PER_LEVEL = 8
-_KEY = ["up", "part"]
-_ROOT = {"up": [None], "part": [""], "level": [0]}
-_NODE = {"up": pl.Int64(), "part": pl.Categorical(), "level": pl.Int64()}
 
 
 class Tree(NamedTuple):

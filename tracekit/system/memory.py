@@ -39,6 +39,27 @@ _UNLIMITED_BYTES = 1 << 62
 _ESCAPED_BYTE = re.compile(r"\\([0-7]{3})")
 _MOUNT_ROOT, _MOUNT_POINT, _MIN_MOUNT_FIELDS = 3, 4, 5
 """Positions of fields in a line of mountinfo, and the minimum number of fields before the separator."""
+SPILLED_SHARE = 16
+"""Reciprocal of the share of the memory limit above which a table is stored in a temporary file."""
+DEFAULT_FREE_BYTES = 4 << 30
+"""Free memory that is assumed if the system does not report it."""
+DEFAULT_TOTAL_BYTES = 8 << 30
+"""Memory size that is assumed if the system does not report it."""
+LARGE_BLOCK = 1 << 20
+"""Size in bytes from which blocks of memory are large."""
+ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Environment variables that polars and Arrow read when they are imported, by name.
+
+They return freed memory sooner to the system: polars after 0.5 s instead of 10 s, and Arrow at once.
+"""
+_ALIGNMENT = 64
+"""Alignment in bytes of arrays in a temporary file."""
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""Numbers of options in malloc.h of glibc."""
+_limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", default=None)
+_process_limits: list[int] = []
+_lock = threading.Lock()
+_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class _GroupFiles(NamedTuple):
@@ -189,29 +210,6 @@ def _read_lines(file: Path) -> list[str]:
         return file.read_text("utf-8", "surrogateescape").splitlines()
     except (OSError, ValueError):
         return []
-
-
-SPILLED_SHARE = 16
-"""Reciprocal of the share of the memory limit above which a table is stored in a temporary file."""
-DEFAULT_FREE_BYTES = 4 << 30
-"""Free memory that is assumed if the system does not report it."""
-DEFAULT_TOTAL_BYTES = 8 << 30
-"""Memory size that is assumed if the system does not report it."""
-LARGE_BLOCK = 1 << 20
-"""Size in bytes from which blocks of memory are large."""
-ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""Environment variables that polars and Arrow read when they are imported, by name.
-
-They return freed memory sooner to the system: polars after 0.5 s instead of 10 s, and Arrow at once.
-"""
-_ALIGNMENT = 64
-"""Alignment in bytes of arrays in a temporary file."""
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""Numbers of options in malloc.h of glibc."""
-_limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", default=None)
-_process_limits: list[int] = []
-_lock = threading.Lock()
-_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 @contextlib.contextmanager

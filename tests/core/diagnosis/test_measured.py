@@ -20,7 +20,8 @@ from tracekit.core.diagnosis import Why, causes
 from tracekit.core.diagnosis.diagnose import diagnose
 from tracekit.core.diagnosis.events import JoinedResults, read_events
 from tracekit.core.diagnosis.inspection import Inspection
-from tracekit.core.diagnosis.measured import explain_isolated_kernels, read_measurements
+from tracekit.core.diagnosis.isolated import explain_isolated_kernels
+from tracekit.core.diagnosis.measured import read_measurements
 from tracekit.core.diagnosis.model import build_model
 from tracekit.core.rollup import Rollup
 

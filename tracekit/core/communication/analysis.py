@@ -36,24 +36,7 @@ from tracekit.core.steps import StepSummary, list_notes_by_rank, read_summaries
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     Frames = Callable[[str], pl.LazyFrame]
-
-
-def compute_covered_time_before(intervals: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
-    """Return the total time in ns that intervals cover before each of the given times.
-
-    Args:
-        intervals: Disjoint intervals, sorted by time, with the columns ``start_ns`` and ``end_ns``.
-        times: Times in ns.
-    """
-    starts, ends, at = (s.to_numpy() for s in (intervals["start_ns"], intervals["end_ns"], times))
-    total = np.concatenate([[0], np.cumsum(ends - starts)])
-    number = np.searchsorted(starts, at, side="right")
-    last = np.maximum(number - 1, 0)
-    beyond = np.maximum(ends[last] - at, 0) if len(ends) else np.zeros(len(at), np.int64)
-    return total[number] - np.where(number > 0, beyond, 0)
 
 
 SEND_RECV = "send_recv"
@@ -62,6 +45,11 @@ _WHOLE = ("broadcast", "reduce", SEND_RECV)
 _OPERATION = ("operation_id", "library", "kind", "communicator")
 _SUMMED = ("wait_ns", "transfer_ns", "hidden_ns", "exposed_ns")
 _GROUP = ("library", "kind", "communicator", "rank_count", "bytes")
+CALLS, ORIGINS, ITERATIONS, PHASES, STEPS = "calls", "origins", "iterations", "phases", "steps"
+_TIMES = ("call_start_ns", "call_end_ns", "kernel_start_ns", "kernel_end_ns", "start_ns", "end_ns")
+_SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {ITERATIONS: ITERATION_COLUMNS, PHASES: PHASE_COLUMNS}
+_ADDED = {"kernels": ("range_id", "thread_id", "api_start_ns"), "nvtx_ranges": ("parent_id", "depth", "path")}
+_DIGITS = 19
 
 
 def compute_operation_times_by_rank(matched_calls: pl.DataFrame) -> pl.DataFrame:
@@ -268,13 +256,6 @@ def summarize_arrivals(
 def _time_sum_exprs() -> list[pl.Expr]:
     """Return expressions that sum the times of ranks. A sum is null if all of its values are null."""
     return [pl.when(pl.col(c).is_not_null().any()).then(pl.col(c).sum()).alias(c) for c in _SUMMED]
-
-
-CALLS, ORIGINS, ITERATIONS, PHASES, STEPS = "calls", "origins", "iterations", "phases", "steps"
-_TIMES = ("call_start_ns", "call_end_ns", "kernel_start_ns", "kernel_end_ns", "start_ns", "end_ns")
-_SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {ITERATIONS: ITERATION_COLUMNS, PHASES: PHASE_COLUMNS}
-_ADDED = {"kernels": ("range_id", "thread_id", "api_start_ns"), "nvtx_ranges": ("parent_id", "depth", "path")}
-_DIGITS = 19
 
 
 def read_rank_tables(

@@ -31,7 +31,6 @@ import polars as pl
 
 from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories_expr
-from tracekit.core.communication.analysis import compute_covered_time_before
 from tracekit.core.processes import fill_process_ids
 
 if TYPE_CHECKING:
@@ -75,6 +74,116 @@ _DATA_TYPES = {
 }
 _LISTED = 60
 """Maximum number of characters of the list of ranks that is part of the name of a communicator."""
+COLUMNS: dict[str, type[pl.DataType]] = {
+    "library": pl.String,
+    "kind": pl.String,
+    "name": pl.String,
+    "communicator": pl.String,
+    "communicator_size": pl.Int64,
+    "communicator_rank": pl.Int64,
+    "peer": pl.Int64,
+    "root": pl.Int64,
+    "tag": pl.Int64,
+    "reduction": pl.String,
+    "data_type": pl.String,
+    "message_bytes": pl.Int64,
+    "process_id": pl.Int64,
+    "thread_id": pl.Int64,
+    "device_id": pl.Int32,
+    "stream_id": pl.Int64,
+    "call_id": pl.Int64,
+    "call_start_ns": pl.Int64,
+    "call_end_ns": pl.Int64,
+    "kernel_id": pl.Int64,
+    "kernel_start_ns": pl.Int64,
+    "kernel_end_ns": pl.Int64,
+    "kernel_calls": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "hidden_ns": pl.Int64,
+}
+"""Columns of ``read_communication_calls``."""
+_NCCL_KINDS = {
+    "ncclAllReduce": "all_reduce",
+    "ncclAllGather": "all_gather",
+    "ncclReduceScatter": "reduce_scatter",
+    "ncclBroadcast": "broadcast",
+    "ncclBcast": "broadcast",
+    "ncclReduce": "reduce",
+    "ncclAlltoAll": "all_to_all",
+    "ncclAllToAll": "all_to_all",
+    "ncclGather": "gather",
+    "ncclScatter": "scatter",
+    "ncclSend": "send",
+    "ncclRecv": "recv",
+}
+_GROUP_START, _GROUP_END = "ncclGroupStart", "ncclGroupEnd"
+_KERNEL_KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "alltoall": "all_to_all",
+    "sendrecv": "send_recv",
+    "reduce": "reduce",
+}
+"""Maps a lower-case part of a kernel's name to the kind of call. ``reduce`` is last, because other names contain it."""
+_BY_MESSAGES = ("send", "recv", "send_recv", "all_to_all", "gather", "scatter")
+"""Kinds of calls that NCCL executes with its kernel for sending and receiving messages."""
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+_TYPE = (
+    r"_(f64|f32|f16|bf16|f8e4m3|f8e5m2|[iu](?:8|32|64)|u?int(?:8|32|64)_t|float|double|half|__nv_bfloat16)(?:_|\(|$)"
+)
+_TYPES = {
+    "f64": "float64",
+    "double": "float64",
+    "f32": "float32",
+    "float": "float32",
+    "f16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "__nv_bfloat16": "bfloat16",
+    "f8e4m3": "float8_e4m3",
+    "f8e5m2": "float8_e5m2",
+    "i8": "int8",
+    "i32": "int32",
+    "i64": "int64",
+    "int8_t": "int8",
+    "int32_t": "int32",
+    "int64_t": "int64",
+    "u8": "uint8",
+    "u32": "uint32",
+    "u64": "uint64",
+    "uint8_t": "uint8",
+    "uint32_t": "uint32",
+    "uint64_t": "uint64",
+}
+_MPI_KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "allgatherv": "all_gather",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "alltoallw": "all_to_all",
+    "bcast": "broadcast",
+    "reduce": "reduce",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_block": "reduce_scatter",
+    "gather": "gather",
+    "gatherv": "gather",
+    "scatter": "scatter",
+    "scatterv": "scatter",
+    "barrier": "barrier",
+    "scan": "scan",
+    "exscan": "scan",
+    "sendrecv": "send_recv",
+    "sendrecv_replace": "send_recv",
+    **dict.fromkeys(("send", "bsend", "rsend", "ssend", "isend", "ibsend", "irsend", "issend"), "send"),
+    **dict.fromkeys(("recv", "irecv"), "recv"),
+}
+_THREAD = ("process_id", "thread_id")
+_DEVICE = ("process_id", "device_id")
+_KERNEL = ("kernel_id", "kernel_start_ns", "kernel_end_ns", "device_id", "stream_id")
 
 
 def read_torch_calls(frames: Frames) -> pl.DataFrame:
@@ -180,119 +289,6 @@ def _argument_string_expr(key: str) -> pl.Expr:
 
 def _argument_integer_expr(key: str) -> pl.Expr:
     return pl.col("payload_text").str.extract(rf'"{key}":\s*"?(-?\d+)').cast(pl.Int64, strict=False)
-
-
-COLUMNS: dict[str, type[pl.DataType]] = {
-    "library": pl.String,
-    "kind": pl.String,
-    "name": pl.String,
-    "communicator": pl.String,
-    "communicator_size": pl.Int64,
-    "communicator_rank": pl.Int64,
-    "peer": pl.Int64,
-    "root": pl.Int64,
-    "tag": pl.Int64,
-    "reduction": pl.String,
-    "data_type": pl.String,
-    "message_bytes": pl.Int64,
-    "process_id": pl.Int64,
-    "thread_id": pl.Int64,
-    "device_id": pl.Int32,
-    "stream_id": pl.Int64,
-    "call_id": pl.Int64,
-    "call_start_ns": pl.Int64,
-    "call_end_ns": pl.Int64,
-    "kernel_id": pl.Int64,
-    "kernel_start_ns": pl.Int64,
-    "kernel_end_ns": pl.Int64,
-    "kernel_calls": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "hidden_ns": pl.Int64,
-}
-"""Columns of ``read_communication_calls``."""
-
-_NCCL_KINDS = {
-    "ncclAllReduce": "all_reduce",
-    "ncclAllGather": "all_gather",
-    "ncclReduceScatter": "reduce_scatter",
-    "ncclBroadcast": "broadcast",
-    "ncclBcast": "broadcast",
-    "ncclReduce": "reduce",
-    "ncclAlltoAll": "all_to_all",
-    "ncclAllToAll": "all_to_all",
-    "ncclGather": "gather",
-    "ncclScatter": "scatter",
-    "ncclSend": "send",
-    "ncclRecv": "recv",
-}
-_GROUP_START, _GROUP_END = "ncclGroupStart", "ncclGroupEnd"
-_KERNEL_KINDS = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "broadcast": "broadcast",
-    "alltoall": "all_to_all",
-    "sendrecv": "send_recv",
-    "reduce": "reduce",
-}
-"""Maps a lower-case part of a kernel's name to the kind of call. ``reduce`` is last, because other names contain it."""
-_BY_MESSAGES = ("send", "recv", "send_recv", "all_to_all", "gather", "scatter")
-"""Kinds of calls that NCCL executes with its kernel for sending and receiving messages."""
-_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-_TYPE = (
-    r"_(f64|f32|f16|bf16|f8e4m3|f8e5m2|[iu](?:8|32|64)|u?int(?:8|32|64)_t|float|double|half|__nv_bfloat16)(?:_|\(|$)"
-)
-_TYPES = {
-    "f64": "float64",
-    "double": "float64",
-    "f32": "float32",
-    "float": "float32",
-    "f16": "float16",
-    "half": "float16",
-    "bf16": "bfloat16",
-    "__nv_bfloat16": "bfloat16",
-    "f8e4m3": "float8_e4m3",
-    "f8e5m2": "float8_e5m2",
-    "i8": "int8",
-    "i32": "int32",
-    "i64": "int64",
-    "int8_t": "int8",
-    "int32_t": "int32",
-    "int64_t": "int64",
-    "u8": "uint8",
-    "u32": "uint32",
-    "u64": "uint64",
-    "uint8_t": "uint8",
-    "uint32_t": "uint32",
-    "uint64_t": "uint64",
-}
-_MPI_KINDS = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "allgatherv": "all_gather",
-    "alltoall": "all_to_all",
-    "alltoallv": "all_to_all",
-    "alltoallw": "all_to_all",
-    "bcast": "broadcast",
-    "reduce": "reduce",
-    "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_block": "reduce_scatter",
-    "gather": "gather",
-    "gatherv": "gather",
-    "scatter": "scatter",
-    "scatterv": "scatter",
-    "barrier": "barrier",
-    "scan": "scan",
-    "exscan": "scan",
-    "sendrecv": "send_recv",
-    "sendrecv_replace": "send_recv",
-    **dict.fromkeys(("send", "bsend", "rsend", "ssend", "isend", "ibsend", "irsend", "issend"), "send"),
-    **dict.fromkeys(("recv", "irecv"), "recv"),
-}
-_THREAD = ("process_id", "thread_id")
-_DEVICE = ("process_id", "device_id")
-_KERNEL = ("kernel_id", "kernel_start_ns", "kernel_end_ns", "device_id", "stream_id")
 
 
 def is_nccl_kernel_expr() -> pl.Expr:
@@ -498,9 +494,8 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     known = rows.drop_nulls(["kernel_id", "device_id"])
     for (process, device), of_device in known.group_by(_DEVICE):
         times = busy.filter(pl.col("process_id").eq_missing(pl.lit(process, pl.Int64)), pl.col("device_id") == device)
-        hidden = compute_covered_time_before(times, of_device["kernel_end_ns"]) - compute_covered_time_before(
-            times, of_device["kernel_start_ns"]
-        )
+        bounds = (of_device[c].to_numpy() for c in ("kernel_start_ns", "kernel_end_ns"))
+        hidden = intervals.CoveredTime(times).compute_covered_time_between(*bounds)
         parts.append(of_device.select("row", hidden_ns=pl.Series(hidden, dtype=pl.Int64)))
     return calls.with_columns(pl.concat(parts).sort("row")["hidden_ns"])
 

@@ -26,7 +26,6 @@ import numpy as np
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.communication.analysis import compute_covered_time_before
 from tracekit.core.communication.calls import MPI, NCCL, is_nccl_kernel_expr
 from tracekit.core.trees import ELLIPSIS
 
@@ -59,6 +58,18 @@ _NUMBERS = r", (?:op_id|seq|sizes|input_op_ids) = [^/]*"
 _TIMES = ("start_ns", "end_ns")
 _THREAD = ("process_id", "thread_id")
 _ITERATION = ("process_id", "iteration")
+MIN_LOST_SHARE = 0.1
+"""Smallest time that a straggler loses, as a share of the median duration of an iteration."""
+MIN_DEVIATIONS = 5
+"""Smallest time that a straggler loses, in standard deviations of the lost time of this rank in the same phase."""
+MIN_DELAY_SHARE = 0.5
+"""Smallest delay with which a straggler starts operations after all other ranks, as a share of its lost time."""
+INNER_SHARE = 0.8
+"""Smallest share of the lost time of a phase at which an inner range is reported instead of the phase."""
+_NORMAL = 1.4826
+"""Standard deviation of a normal distribution divided by its median absolute deviation."""
+_PHASE = ("iteration", "path")
+_FLAGS = ("is_warm_up", "is_aggregated")
 
 
 def read_iterations_and_phases(frames: Frames, iterations_of_trace: Iterations) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -87,8 +98,10 @@ def read_iterations_and_phases(frames: Frames, iterations_of_trace: Iterations) 
     for (process, thread), of_thread in ranges.group_by(_THREAD, maintain_order=True):
         waiting = waits.filter(process_id=process, thread_id=thread)
         launched = launches.filter(process_id=process)
-        cpu = _compute_increases_during(of_thread, functools.partial(compute_covered_time_before, waiting))
-        gpu = _compute_increases_during(of_thread, functools.partial(_sum_time_of_kernels_launched_before, launched))
+        starts, ends = of_thread["start_ns"].to_numpy(), of_thread["end_ns"].to_numpy()
+        cpu = intervals.CoveredTime(waiting).compute_covered_time_between(starts, ends)
+        launched_before = functools.partial(_sum_time_of_kernels_launched_before, launched)
+        gpu = launched_before(ends) - launched_before(starts)
         own = of_thread["end_ns"] - of_thread["start_ns"] - pl.Series(cpu)
         phases.append(of_thread.select(*_ITERATION, "path", cpu_ns=own, gpu_ns=pl.Series(gpu)))
     totals = pl.concat(phases).group_by(*_ITERATION, "path", maintain_order=True)
@@ -179,36 +192,10 @@ def _read_kernel_launches(frames: Frames) -> pl.DataFrame:
     return launches.collect().sort("start_ns")
 
 
-def _sum_time_of_kernels_launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
+def _sum_time_of_kernels_launched_before(launches: pl.DataFrame, times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the total duration in ns of the kernels that were launched before each of the given times."""
     total = np.concatenate([[0], launches["duration"].cum_sum().to_numpy()])
-    return total[np.searchsorted(launches["start_ns"].to_numpy(), times.to_numpy(), side="left")]
-
-
-def _compute_increases_during(
-    intervals: pl.DataFrame, compute_total_before: Callable[[pl.Series], NDArray[np.int64]]
-) -> NDArray[np.int64]:
-    """Return by how much a running total increases during each interval.
-
-    Args:
-        intervals: The columns ``start_ns`` and ``end_ns``.
-        compute_total_before: Function that returns the running total at each of the given times.
-    """
-    return compute_total_before(intervals["end_ns"]) - compute_total_before(intervals["start_ns"])
-
-
-MIN_LOST_SHARE = 0.1
-"""Smallest time that a straggler loses, as a share of the median duration of an iteration."""
-MIN_DEVIATIONS = 5
-"""Smallest time that a straggler loses, in standard deviations of the lost time of this rank in the same phase."""
-MIN_DELAY_SHARE = 0.5
-"""Smallest delay with which a straggler starts operations after all other ranks, as a share of its lost time."""
-INNER_SHARE = 0.8
-"""Smallest share of the lost time of a phase at which an inner range is reported instead of the phase."""
-_NORMAL = 1.4826
-"""Standard deviation of a normal distribution divided by its median absolute deviation."""
-_PHASE = ("iteration", "path")
-_FLAGS = ("is_warm_up", "is_aggregated")
+    return total[np.searchsorted(launches["start_ns"].to_numpy(), times, side="left")]
 
 
 def find_iteration_shifts(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> dict[int, int]:

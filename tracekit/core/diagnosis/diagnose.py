@@ -31,15 +31,15 @@ from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.cures import Cure, find_stalls, predict_savings
 from tracekit.core.diagnosis.events import Events, JoinedResults, find_framework, read_events
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
-from tracekit.core.diagnosis.idle import NAME as UNEXPLAINED
-from tracekit.core.diagnosis.idle import find_unexplained_idle_time
 from tracekit.core.diagnosis.inspection import Inspection
+from tracekit.core.diagnosis.isolated import explain_isolated_kernels
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
-from tracekit.core.diagnosis.measured import explain_isolated_kernels
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model, find_representative_steps
 from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_process
 from tracekit.core.diagnosis.replay import CpuScales, Engine, ReplayError, create_unedited
 from tracekit.core.diagnosis.roofline import Basis, measure_steps
+from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
+from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
 from tracekit.errors import TracekitError
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration

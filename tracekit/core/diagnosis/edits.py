@@ -53,6 +53,25 @@ _COMPARISONS: dict[str, Callable[[Int64s, int], Mask]] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
+Target = Literal["kernel", "range", "call", "copy", "cause"]
+Side = Literal["cpu", "gpu", "both"]
+Verb = Literal["scaled", "set", "removed", "cured"]
+Comparison = Literal["<", "<=", ">", ">="]
+SIDES: tuple[Side, ...] = ("cpu", "gpu", "both")
+DEFAULT_SIDES: dict[Target, Side] = {"kernel": "gpu", "copy": "gpu", "range": "cpu", "call": "cpu", "cause": "both"}
+"""The side that an edit changes if it names none, by what it selects."""
+_TARGETS = ("kernel", "range", "call", "copy", "cause:")
+_MAX_CHARS = 4096
+_MAX_NS = 10**15
+_MAX_SHOWN = 80
+_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+_QUOTED = re.compile(r""""([^"]*)"|'([^']*)'""")
+_PLAIN = re.compile(r"""[^\s"'<>=]+""")
+_FACTOR = re.compile(r"x([0-9]{1,6}(?:\.[0-9]{1,9})?)")
+_RANKS = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*")
+_COMPARISON = re.compile(r"([<>]=?)(.*)", re.DOTALL)
+_ACTIONS_HINT = "end the edit with x0.5 to scale the time, =20us to set it, or removed"
+_UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 
 class Part(NamedTuple):
@@ -234,28 +253,6 @@ def create_matches_hint(inspection: Inspection, cures: Sequence[Cure], edit: Ste
     shown = [name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}…" for name in names]
     kinds = {"kernel": "kernels", "range": "ranges", "call": "calls", "copy": "kinds of copies"}
     return create_choices_hint(kinds[edit.target], shown, edit.pattern.strip("*?"))
-
-
-Target = Literal["kernel", "range", "call", "copy", "cause"]
-Side = Literal["cpu", "gpu", "both"]
-Verb = Literal["scaled", "set", "removed", "cured"]
-Comparison = Literal["<", "<=", ">", ">="]
-
-SIDES: tuple[Side, ...] = ("cpu", "gpu", "both")
-DEFAULT_SIDES: dict[Target, Side] = {"kernel": "gpu", "copy": "gpu", "range": "cpu", "call": "cpu", "cause": "both"}
-"""The side that an edit changes if it names none, by what it selects."""
-_TARGETS = ("kernel", "range", "call", "copy", "cause:")
-_MAX_CHARS = 4096
-_MAX_NS = 10**15
-_MAX_SHOWN = 80
-_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
-_QUOTED = re.compile(r""""([^"]*)"|'([^']*)'""")
-_PLAIN = re.compile(r"""[^\s"'<>=]+""")
-_FACTOR = re.compile(r"x([0-9]{1,6}(?:\.[0-9]{1,9})?)")
-_RANKS = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*")
-_COMPARISON = re.compile(r"([<>]=?)(.*)", re.DOTALL)
-_ACTIONS_HINT = "end the edit with x0.5 to scale the time, =20us to set it, or removed"
-_UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 
 class Action(NamedTuple):

@@ -59,6 +59,13 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
 
 _MIN_SHARED_NS = 2_000
+_SYNC_NS, _COPY_CALL_NS, _SLOW_CALL_NS, _WAITED_NS = 1_500, 3_000, 100_000, 10_000
+_FULL_QUEUE, _SOME_QUEUE = 500, 64
+_NEVER = np.iinfo(np.int64).min
+MIN_STEPS = 3
+"""Number of steps from which on it can be told what recurs."""
+MAX_ITEMS = 300_000
+"""Number of items and operations above which only some consecutive steps are replayed."""
 
 
 class Contention(NamedTuple):
@@ -119,11 +126,6 @@ def find_contention(ops: Operations) -> Contention | None:
     np.add.at(count, stop, -1)
     running = np.maximum(np.cumsum(count)[:-1], 1)
     return Contention(rows, begin, stop, np.diff(bounds) / running)
-
-
-_SYNC_NS, _COPY_CALL_NS, _SLOW_CALL_NS, _WAITED_NS = 1_500, 3_000, 100_000, 10_000
-_FULL_QUEUE, _SOME_QUEUE = 500, 64
-_NEVER = np.iinfo(np.int64).min
 
 
 def set_waits(items: Items, ops: Operations, events: Events) -> None:
@@ -207,13 +209,6 @@ def _set_copy_waits(items: Items, ops: Operations, events: Events) -> None:
     chosen = rows[waits]
     items.wait[chosen], items.target[chosen], items.residue[chosen] = WAIT_OPERATION, last[waits], residue[waits]
     items.duration[chosen] = np.minimum(items.duration[chosen], _COPY_CALL_NS)
-
-
-MIN_STEPS = 3
-"""Number of steps from which on it can be told what recurs."""
-
-MAX_ITEMS = 300_000
-"""Number of items and operations above which only some consecutive steps are replayed."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,14 @@ LONG_NS = 200_000
 PAUSE = -1
 NO_WAIT, WAIT_OPERATION, WAIT_LANE, WAIT_ALL = 0, 1, 2, 3
 _PARALLEL_SHARE = 0.25
+NEAR_NS = 30_000
+"""Time after the end of an operation within which a call or another operation may have waited for it."""
+USUAL_DELAY_NS = 7_000
+"""Time from a launch to the start of the operation on a free stream, if it cannot be told from a capture."""
+_USUAL_GAP_NS = 1_000
+_QUEUED_GAP_NS, _LAUNCH_NS, _FAR_NS, _FREE_GAP_NS = 4_000, 60_000, 1_000_000, 6_000
+_LATE_NS, _NEXT_NS = 20_000, 1_000
+_MAX_CANDIDATES = 64
 
 
 class Items(NamedTuple):
@@ -249,18 +257,6 @@ def join_synchronizations(items: Items, events: Events, table: str) -> pl.DataFr
     joined = of_items.join(rows, on="correlation_id", maintain_order="left_right")
     joined = joined.join(events.lanes, on=stream, how="left", maintain_order="left", nulls_equal=True)
     return joined.select("item", "event_sync_id", pl.col("lane").cast(pl.Int64))
-
-
-NEAR_NS = 30_000
-"""Time after the end of an operation within which a call or another operation may have waited for it."""
-
-USUAL_DELAY_NS = 7_000
-"""Time from a launch to the start of the operation on a free stream, if it cannot be told from a capture."""
-
-_USUAL_GAP_NS = 1_000
-_QUEUED_GAP_NS, _LAUNCH_NS, _FAR_NS, _FREE_GAP_NS = 4_000, 60_000, 1_000_000, 6_000
-_LATE_NS, _NEXT_NS = 20_000, 1_000
-_MAX_CANDIDATES = 64
 
 
 class Operations(NamedTuple):

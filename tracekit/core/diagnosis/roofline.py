@@ -37,6 +37,22 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
     Floats = npt.NDArray[np.float64]
+_PLACES = 3
+AT_ROOFLINE = 0.6
+"""Share of a peak rate from which on a kernel is at the roofline. Good libraries reach 60 % to 80 %."""
+MISSING = "shapes (record_shapes=True in PyTorch's profiler or in emit_nvtx)"
+PRODUCTS = ("matmul", "matmul_fp32")
+MOVING = (
+    *("pointwise", "cast_or_copy", "normalization", "reduction", "softmax", "embedding", "optimizer", "pooling"),
+    *("matrix_vector", "layout_conversion"),
+)
+_OPERANDS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2)}
+_SHAPES, _SIZES, _TYPES = r'"Input Dims": *(\[[^"]*\])', r", sizes = (\[[\[\]\d, ]*\])", r'"Input type": *\[([^\]]*)\]'
+_BYTES = {"float": 4, "c10::BFloat16": 2, "c10::Half": 2, "double": 8, "int": 4, "long int": 8, "bool": 1}
+_REDUCTIONS = r"^(sum|mean|norm|max|min|argmax|argmin|amax|amin|any|all|linalg_vector_norm|_foreach_norm)$"
+_HALF = r"(?i)bf16|f16|half|bfloat16|s16816|hmma|_h_"
+_MAX_SHAPE_CHARS = 1000
+_SCHEMA = {"shapes": pl.String, "types": pl.String, "name": pl.String}
 
 
 class Peaks(NamedTuple):
@@ -91,9 +107,6 @@ def find_peaks(name: str | None) -> Peaks | None:
     """Return the peak rates of a device, given its name, or None if they are unknown."""
     text = (name or "").upper()
     return next((peaks for part, peaks in _PEAKS if re.search(rf"(?<![A-Z0-9]){part.upper()}(?![0-9])", text)), None)
-
-
-_PLACES = 3
 
 
 class Basis(NamedTuple):
@@ -167,23 +180,6 @@ def _describe_cold_steps(events: Events, steady: Sequence[Step], median_ns: int,
     rows = divide_steps(model, plan)
     total = model.duration_ns
     return ColdSteps(len(cold), total, max(0, total - len(cold) * median_ns), build_ledger(rows, total))
-
-
-AT_ROOFLINE = 0.6
-"""Share of a peak rate from which on a kernel is at the roofline. Good libraries reach 60 % to 80 %."""
-MISSING = "shapes (record_shapes=True in PyTorch's profiler or in emit_nvtx)"
-PRODUCTS = ("matmul", "matmul_fp32")
-MOVING = (
-    *("pointwise", "cast_or_copy", "normalization", "reduction", "softmax", "embedding", "optimizer", "pooling"),
-    *("matrix_vector", "layout_conversion"),
-)
-_OPERANDS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2)}
-_SHAPES, _SIZES, _TYPES = r'"Input Dims": *(\[[^"]*\])', r", sizes = (\[[\[\]\d, ]*\])", r'"Input type": *\[([^\]]*)\]'
-_BYTES = {"float": 4, "c10::BFloat16": 2, "c10::Half": 2, "double": 8, "int": 4, "long int": 8, "bool": 1}
-_REDUCTIONS = r"^(sum|mean|norm|max|min|argmax|argmin|amax|amin|any|all|linalg_vector_norm|_foreach_norm)$"
-_HALF = r"(?i)bf16|f16|half|bfloat16|s16816|hmma|_h_"
-_MAX_SHAPE_CHARS = 1000
-_SCHEMA = {"shapes": pl.String, "types": pl.String, "name": pl.String}
 
 
 class Rates(NamedTuple):

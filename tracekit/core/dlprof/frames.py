@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
 _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
+DOMAIN = "default-domain"
+AXES = ["x", "y", "z"]
+_KERNEL_METRICS = KERNEL_METRICS[::-1]
+OP_STRINGS = (
+    *("op_id", "op_type", "device", "data_type", "data_format", "output_format", "parameters_format", "direction"),
+)
+INSTANCE_STRINGS = ("input_names", "input_shapes", "output_names", "output_shapes", "parameters")
 
 
 def find_first_use_positions(values: pl.Series, op_rows: pl.Series, section: int, index_in_row: int) -> pl.DataFrame:
@@ -74,15 +81,6 @@ class StringDictionary:
         distinct = values.unique().to_frame("value").with_columns(string=pl.col("value").cast(pl.String))
         ids = distinct.join(entries, on="string", how="left").select("value", "id")
         return values.to_frame("value").join(ids, on="value", how="left", maintain_order="left")["id"]
-
-
-DOMAIN = "default-domain"
-AXES = ["x", "y", "z"]
-_KERNEL_METRICS = KERNEL_METRICS[::-1]
-OP_STRINGS = (
-    *("op_id", "op_type", "device", "data_type", "data_format", "output_format", "parameters_format", "direction"),
-)
-INSTANCE_STRINGS = ("input_names", "input_shapes", "output_names", "output_shapes", "parameters")
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,27 @@ _SYSTEM = {
     "DLProf Build": "dlprof_build",
 }
 _PARTS = ("Tensor Core Kernel", "Non-Tensor Core Kernel", "Memory", "Dataloader", "IO", "CPU", "Other")
+_BATCH_ROWS = 1 << 16
+_METRIC_TITLES = {"cpu": "CPU Time", "gpu": "GPU Time", "overhead": "CPU Overhead", "idle": "GPU Idle"}
+_KERNEL_TITLES = {"kernel_gpu": "GPU Time", "kernel_api": "API Time"}
+KEY_TITLES = frozenset(
+    {
+        *("Name", "Op Name", "Kernel Name", "Problem", "Recommendation"),
+        *("Total GPU Time (ns)", "GPU Duration (ns)", "TC Utilization (%)"),
+    }
+)
+"""Titles of the columns that are the point of the reports that have them."""
+SUMMARY = "summary"
+DOCS: Mapping[str, str] = {
+    SUMMARY: "The machine, the iterations, and the time of ops and kernels by category.",
+    "detailed": "Each op with its calls, times and use of Tensor Cores.",
+    "iteration": "Each kernel of each iteration, with its op, GPU time and API time.",
+    "kernel": "Each kernel of each op, with counts and times.",
+    "tensor-core": "Each op that is eligible for Tensor Cores, with its kernels.",
+    "op-type": "Times of ops, summed by op type.",
+    "group-op": "Times of ops, summed by enclosing scope.",
+    "expert-systems": "Problems that DLProf's rules find, with recommendations.",
+}
 
 
 def build_summary_rows(model: ModelSummary) -> pl.DataFrame:
@@ -146,20 +167,6 @@ def _format_tensor(dimension_names: list[str], shape: list[int]) -> str:
         else map(str, shape)
     )
     return f"<{', '.join(named)}>"
-
-
-_BATCH_ROWS = 1 << 16
-_METRIC_TITLES = {"cpu": "CPU Time", "gpu": "GPU Time", "overhead": "CPU Overhead", "idle": "GPU Idle"}
-_KERNEL_TITLES = {"kernel_gpu": "GPU Time", "kernel_api": "API Time"}
-
-
-KEY_TITLES = frozenset(
-    {
-        *("Name", "Op Name", "Kernel Name", "Problem", "Recommendation"),
-        *("Total GPU Time (ns)", "GPU Duration (ns)", "TC Utilization (%)"),
-    }
-)
-"""Titles of the columns that are the point of the reports that have them."""
 
 
 class PrintedColumn(NamedTuple):
@@ -353,17 +360,6 @@ _ID_COLUMNS = (
     PrintedColumn("Direction", "direction"),
 )
 _TYPE_COLUMN = PrintedColumn("Op Type", "op_type", "quoted")
-SUMMARY = "summary"
-DOCS: Mapping[str, str] = {
-    SUMMARY: "The machine, the iterations, and the time of ops and kernels by category.",
-    "detailed": "Each op with its calls, times and use of Tensor Cores.",
-    "iteration": "Each kernel of each iteration, with its op, GPU time and API time.",
-    "kernel": "Each kernel of each op, with counts and times.",
-    "tensor-core": "Each op that is eligible for Tensor Cores, with its kernels.",
-    "op-type": "Times of ops, summed by op type.",
-    "group-op": "Times of ops, summed by enclosing scope.",
-    "expert-systems": "Problems that DLProf's rules find, with recommendations.",
-}
 REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSummary], pl.DataFrame]]] = {
     SUMMARY: (
         "System Config",

@@ -24,6 +24,24 @@ UNNAMED = "unnamed"
 BACKWARD = "_bprop"
 _MODULE = r"\b[A-Za-z_]\w*\[([^\[\]/]+)\]"
 _ILLEGAL = r"[^A-Za-z0-9_.\-]+"
+MAX_ROWS = 200
+_MS = 1e6
+_PERCENT = 100.0
+_DURATION = pl.col("end_ns") - pl.col("start_ns")
+_ON_GPU = ("in_tensor_core_kernels_ns", "in_other_kernels_ns", "in_memory_ops_ns")
+_PARTS = (*_ON_GPU, "in_dataloader_ns", "in_io_ns", "in_cpu_ns", "in_nothing_ns")
+ELEMENT_BYTES = {
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
+    **dict.fromkeys(("int8", "uint8", "bool"), 1),
+    "complex128": 16,
+}
+"""Size of an element in bytes, keyed by data type."""
+_OP_COLUMNS = ("op_id", "op_name", "op_type", "direction", "data_type", "tensor_core_support")
+_THREAD = ["process_id", "thread_id"]
+_LIMIT = 1 << 62
+_SHAPES = pl.List(pl.List(pl.Int64))
 
 
 def choose_op_node_names(ops: pl.DataFrame) -> pl.Series:
@@ -83,11 +101,6 @@ def append_numbers_to_duplicates(names: pl.Series) -> pl.Series:
             return rows.sort("row")["name"].alias(names.name)
         numbered = pl.when(pl.col("repetition") > 0).then(pl.format("{}_{}", "name", "repetition")).otherwise("name")
         rows = rows.sort("repetition", "row").with_columns(name=numbered)
-
-
-MAX_ROWS = 200
-_MS = 1e6
-_PERCENT = 100.0
 
 
 def build_markdown_tables(rollup: Rollup) -> pl.DataFrame:
@@ -242,11 +255,6 @@ def _yes_or_no_expr(column: str) -> pl.Expr:
     return pl.when(pl.col(column)).then(pl.lit("yes")).otherwise(pl.lit("no"))
 
 
-_DURATION = pl.col("end_ns") - pl.col("start_ns")
-_ON_GPU = ("in_tensor_core_kernels_ns", "in_other_kernels_ns", "in_memory_ops_ns")
-_PARTS = (*_ON_GPU, "in_dataloader_ns", "in_io_ns", "in_cpu_ns", "in_nothing_ns")
-
-
 def compute_node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the CPU and GPU time of each node in each aggregated iteration.
 
@@ -295,20 +303,6 @@ def compute_iteration_scalars(rollup: Rollup) -> pl.DataFrame:
     return values.unpivot(index=["iteration", "start_ns", "end_ns"], variable_name="tag").sort(
         "iteration", maintain_order=True
     )
-
-
-ELEMENT_BYTES = {
-    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
-    **dict.fromkeys(("float32", "int32", "uint32"), 4),
-    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
-    **dict.fromkeys(("int8", "uint8", "bool"), 1),
-    "complex128": 16,
-}
-"""Size of an element in bytes, keyed by data type."""
-_OP_COLUMNS = ("op_id", "op_name", "op_type", "direction", "data_type", "tensor_core_support")
-_THREAD = ["process_id", "thread_id"]
-_LIMIT = 1 << 62
-_SHAPES = pl.List(pl.List(pl.Int64))
 
 
 def build_op_nodes(rollup: Rollup) -> pl.DataFrame:

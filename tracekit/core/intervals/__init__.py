@@ -15,6 +15,7 @@ All functions except ``latest_end_before_expr`` work on eager frames, because th
 
 from tracekit.core.intervals.axis import (
     Axis,
+    CoveredTime,
     compute_union_durations,
     find_gaps,
     intersect_unions,
@@ -27,6 +28,7 @@ from tracekit.core.intervals.nesting import NestingIndex
 
 __all__ = [
     "Axis",
+    "CoveredTime",
     "NestingIndex",
     "compute_union_durations",
     "find_gaps",

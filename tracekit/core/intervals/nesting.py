@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+_STEPS = 8
+_MAX_GROUPED_DEPTH = (1 << 16) - 1
 
 
 class MaximumTree(NamedTuple):
@@ -83,10 +85,6 @@ class MaximumTree(NamedTuple):
             right = np.minimum(2 * node[inside] + 1, len(self.levels[height]) - 1)
             node[inside] = np.where(self.levels[height][right] >= least[inside], right, 2 * node[inside])
         return pl.Series(node).replace(-1, None)
-
-
-_STEPS = 8
-_MAX_GROUPED_DEPTH = (1 << 16) - 1
 
 
 class NestingIndex(NamedTuple):

@@ -24,6 +24,19 @@ if TYPE_CHECKING:
     Codes = npt.NDArray[np.int64]
 
 UNNAMED = "<unnamed>"
+FREE_CELLS, CELLS_PER_VALUE = 1 << 22, 64
+"""A wide table may have FREE_CELLS cells, and CELLS_PER_VALUE further cells for each value."""
+_COLUMNS = ("launch_id", "metric", "label", "section", "value", "text", "resolution")
+RANGE, ORDER, GROUP, SHAPE = "range", "order", "group", "shape"
+SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+KERNEL_COLUMNS = (
+    *("process_id", "device_id", "correlation_id", "name", "short_name", "mangled_name", "range_path", *SIZES),
+)
+LAUNCH_COLUMNS = (
+    *("launch_id", "kind", "process_id", "device_id", "name", "short_name", "mangled_name"),
+    *("range_path", "range_depth", *SIZES),
+)
+_SAMPLES, _SEED, _BASE = 64, 0, 0x9E3779B97F4A7C15
 
 
 def normalize_kernel_names_expr(names: pl.Expr) -> pl.Expr:
@@ -39,11 +52,6 @@ def normalize_kernel_names_expr(names: pl.Expr) -> pl.Expr:
         r"(\d)[uUlL]+\b", "${1}"
     )
     return without_casts.str.replace_all(r"\s+", "")
-
-
-FREE_CELLS, CELLS_PER_VALUE = 1 << 22, 64
-"""A wide table may have FREE_CELLS cells, and CELLS_PER_VALUE further cells for each value."""
-_COLUMNS = ("launch_id", "metric", "label", "section", "value", "text", "resolution")
 
 
 def add_metric_columns(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
@@ -112,18 +120,6 @@ def pivot_values(values: pl.DataFrame, column: str) -> pl.DataFrame:
     if not values.height:
         return pl.DataFrame(schema={"launch_id": pl.Int64})
     return values.pivot(on="column", index="launch_id", values=column)
-
-
-RANGE, ORDER, GROUP, SHAPE = "range", "order", "group", "shape"
-SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-KERNEL_COLUMNS = (
-    *("process_id", "device_id", "correlation_id", "name", "short_name", "mangled_name", "range_path", *SIZES),
-)
-LAUNCH_COLUMNS = (
-    *("launch_id", "kind", "process_id", "device_id", "name", "short_name", "mangled_name"),
-    *("range_path", "range_depth", *SIZES),
-)
-_SAMPLES, _SEED, _BASE = 64, 0, 0x9E3779B97F4A7C15
 
 
 def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame:

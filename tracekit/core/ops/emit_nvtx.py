@@ -53,6 +53,16 @@ _CALL = {
     "data_type": pl.String(),
 }
 _LOCATION = {"text": pl.String(), "path": pl.String(), "stack_trace": pl.String()}
+_OP_NAME = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
+_EVALUATES = "autograd::engine::evaluate_function: "
+_SIZES, _INPUT_IDS = ", sizes = [", ", input_op_ids = ["
+_SHAPES = r", sizes = (\[[\[\]\d, ]*\])"
+_ARGUMENTS = r", (?:seq = |op_id = |sizes = \[|input_op_ids = \[)"
+_SCOPE = r"[.#]"
+_QUALIFIED = r"^[a-z_]\w*(?:::\w+)+$"
+_BACKWARD = r"(?:Backward|Backwards)\d*$"
+_UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach)_[^/]*$"
+_KEY = ["process_id", "sequence_number"]
 
 
 def parse_op_markers(texts: pl.Series) -> pl.DataFrame:
@@ -186,18 +196,6 @@ def _convert_argument_to_json_object(argument: dict[str, Any]) -> dict[str, Any]
     if not data_type:
         values = [f"{v:.17g}" if isinstance(v, float) else str(v) for v in values]
     return parameter | {"value": values}
-
-
-_OP_NAME = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
-_EVALUATES = "autograd::engine::evaluate_function: "
-_SIZES, _INPUT_IDS = ", sizes = [", ", input_op_ids = ["
-_SHAPES = r", sizes = (\[[\[\]\d, ]*\])"
-_ARGUMENTS = r", (?:seq = |op_id = |sizes = \[|input_op_ids = \[)"
-_SCOPE = r"[.#]"
-_QUALIFIED = r"^[a-z_]\w*(?:::\w+)+$"
-_BACKWARD = r"(?:Backward|Backwards)\d*$"
-_UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach)_[^/]*$"
-_KEY = ["process_id", "sequence_number"]
 
 
 def _has_emit_nvtx_ranges(texts: pl.DataFrame) -> bool:

@@ -28,6 +28,11 @@ _DALI = {
     "[DALI][Executor] RunMixed": "DALI/RunMixed",
 }
 _COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_name", "op_type")
+THREAD = ["process_id", "thread_id"]
+_OP = r"(?s)'mod'.*'op'"
+_SEQUENCE = r"seq = (\d{1,18})"
+_TIMES = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
+_UNKNOWN = {c: pl.lit(None, pl.String).alias(c) for c in ("input_names", "input_shapes", "parameters")}
 
 
 def read_library_ops(capture: Capture) -> pl.DataFrame:
@@ -64,13 +69,6 @@ def _read_file_access_calls(capture: Capture) -> pl.DataFrame:
         op_type=pl.lit("IO"),
     )
     return named.collect()
-
-
-THREAD = ["process_id", "thread_id"]
-_OP = r"(?s)'mod'.*'op'"
-_SEQUENCE = r"seq = (\d{1,18})"
-_TIMES = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
-_UNKNOWN = {c: pl.lit(None, pl.String).alias(c) for c in ("input_names", "input_shapes", "parameters")}
 
 
 def _has_pyprof_markers(texts: pl.DataFrame) -> bool:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.intervals import intersect_unions
+from tracekit.core.intervals import CoveredTime, intersect_unions
 from tracekit.core.processes import fill_process_ids
-from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.recipe import (
     ALIGN,
     ANALYSIS,

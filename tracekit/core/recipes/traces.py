@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.intervals import CoveredTime
 from tracekit.core.processes import fill_process_ids
-from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.projection import nest_projections, project_ranges_and_nodes
 from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel_expr, read_kernels

@@ -38,6 +38,17 @@ if TYPE_CHECKING:
     from tracekit.core.rollup.measures import Measures
 
 STATISTICS = ("count", "max", "min", "sum")
+_THREAD = ["process_id", "thread_id"]
+Style = Literal["extended", "dlprof"]
+_SUMMED = ("cpu", "api", "overhead")
+_COUNTED = ("op_count", "instance_count", "eligible_count", "uses_tc_count")
+_DURATION = (pl.col("end_ns") - pl.col("start_ns")).sum()
+_GROUP_KEY = ["node", "direction"]
+_METRIC_KEY = [*_GROUP_KEY, "iteration"]
+"""Columns that identify the value of a metric: a group, and an iteration."""
+_DIRECTIONS = {"fprop": 1, "bprop": 2}
+DIRECTION_NAMES = {0: None, 1: "fprop", 2: "bprop"}
+"""Names of directions, keyed by the number that ``group_ops`` returns."""
 
 
 def summarize_metrics(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pl.DataFrame:
@@ -62,9 +73,6 @@ def metric_summary_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
 def fill_missing_with_zero_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
     """Return expressions that replace nulls in the statistics of metrics with 0."""
     return [pl.col(f"{m}_{s}").fill_null(0) for m in metrics for s in STATISTICS]
-
-
-_THREAD = ["process_id", "thread_id"]
 
 
 def move_ops_below_steps(ops: Ops, key_ops: Sequence[int], tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
@@ -129,18 +137,6 @@ def _copy_nodes_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, 
         tree, children = tree.add_children(pl.DataFrame({"up": copies.gather(at_level["row"]), "part": part}))
         copies = copies.scatter(at_level["row"], children)
     return tree, copies
-
-
-Style = Literal["extended", "dlprof"]
-_SUMMED = ("cpu", "api", "overhead")
-_COUNTED = ("op_count", "instance_count", "eligible_count", "uses_tc_count")
-_DURATION = (pl.col("end_ns") - pl.col("start_ns")).sum()
-_GROUP_KEY = ["node", "direction"]
-_METRIC_KEY = [*_GROUP_KEY, "iteration"]
-"""Columns that identify the value of a metric: a group, and an iteration."""
-_DIRECTIONS = {"fprop": 1, "bprop": 2}
-DIRECTION_NAMES = {0: None, 1: "fprop", 2: "bprop"}
-"""Names of directions, keyed by the number that ``group_ops`` returns."""
 
 
 def aggregate_groups(

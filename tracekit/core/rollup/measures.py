@@ -48,6 +48,23 @@ CALL_COLUMNS = (*COLUMNS, "instance", *_OF_INSTANCES, *_OF_KERNELS)
 """Names of the columns of ``Measures.calls``."""
 AMD = r"(?i)\b(?:AMD|Radeon|Instinct|gfx\d+|MI\d{3}X?)\b"
 _HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
+PARTS = ("tensor_core", "other_kernel", "memory", "dataloader", "io", "cpu", "other")
+KERNEL_KINDS = ("kernel", "graph")
+"""Kinds of activities that run kernels. The kernels of a CUDA graph that was recorded as one activity are unknown."""
+LOADER_OP_TYPES = ("dataloader", "dali")
+"""Types of the ops that load data according to DLProf, in lower case."""
+_LOADER_NAME_PATTERNS = (
+    r"dataloader|data[ _]?load",
+    r"enumerate\(|__next__",
+    r"^load(?: \*)?$",
+    r"\b(?:next|fetch|get|load|read)[ _]?(?:batch|data)\b",
+)
+LOADER_NAME_PATTERN = "(?i)" + "|".join(_LOADER_NAME_PATTERNS)
+"""Regular expression that matches the last part of the name of an op that loads data."""
+_GPU_PARTS = 3
+_OPEN = tuple(f"_{p}" for p in PARTS[:-1])
+_SCHEMA = {"iteration": pl.Int64, "device_id": pl.Int32, **dict.fromkeys(PARTS, pl.Int64)}
+_WINDOW = ("window_start_ns", "window_end_ns")
 
 
 @dataclass(frozen=True)
@@ -227,27 +244,6 @@ def _unify_kernels_by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
     return kernels.drop("long_name", "uses_tc").join(properties, on=["op", "name"], how="left", nulls_equal=True)
 
 
-PARTS = ("tensor_core", "other_kernel", "memory", "dataloader", "io", "cpu", "other")
-KERNEL_KINDS = ("kernel", "graph")
-"""Kinds of activities that run kernels. The kernels of a CUDA graph that was recorded as one activity are unknown."""
-
-LOADER_OP_TYPES = ("dataloader", "dali")
-"""Types of the ops that load data according to DLProf, in lower case."""
-
-_LOADER_NAME_PATTERNS = (
-    r"dataloader|data[ _]?load",
-    r"enumerate\(|__next__",
-    r"^load(?: \*)?$",
-    r"\b(?:next|fetch|get|load|read)[ _]?(?:batch|data)\b",
-)
-LOADER_NAME_PATTERN = "(?i)" + "|".join(_LOADER_NAME_PATTERNS)
-"""Regular expression that matches the last part of the name of an op that loads data."""
-
-_GPU_PARTS = 3
-_OPEN = tuple(f"_{p}" for p in PARTS[:-1])
-_SCHEMA = {"iteration": pl.Int64, "device_id": pl.Int32, **dict.fromkeys(PARTS, pl.Int64)}
-
-
 def divide_iteration_times(measures: Measures, iterations: Iterations, devices: pl.Series) -> pl.DataFrame:
     """Divide the time of each iteration on each device into parts.
 
@@ -327,6 +323,3 @@ def _compute_time_by_part(parts: pl.DataFrame, iterations: Iterations, device: i
     ends = [iterations.frame.select(t=c).join(until, on="t", how="left", maintain_order="left") for c in _WINDOW]
     durations = {p: ends[1][p] - ends[0][p] for p in PARTS}
     return iterations.frame.select("iteration", pl.lit(device, pl.Int32).alias("device_id"), **durations)
-
-
-_WINDOW = ("window_start_ns", "window_end_ns")

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _ESCAPES = {chr(code): f"\\u{code:04x}" for code in (*range(0x20), 0x7F, 0x2028, 0x2029)}
 _ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ROWS_PER_NAME, _ROWS_PER_STRING = 2, 8
+"""Minimum average numbers of rows per distinct name, and per distinct value of another string column, for which each
+combination of values is formatted only once."""
 
 
 def json_string_expr(text: pl.Expr) -> pl.Expr:
@@ -102,11 +105,6 @@ def concatenate_utf8_bytes(strings: pl.Series) -> memoryview:
         return memoryview(b"")
     ends = memoryview(offsets).cast("B").cast("q")
     return memoryview(data)[ends[array.offset] : ends[array.offset + len(array)]]
-
-
-_ROWS_PER_NAME, _ROWS_PER_STRING = 2, 8
-"""Minimum average numbers of rows per distinct name, and per distinct value of another string column, for which each
-combination of values is formatted only once."""
 
 
 def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: Clock) -> memoryview:

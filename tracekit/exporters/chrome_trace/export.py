@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tracekit.registry.tables import Tables
 
 BATCH_ROWS, _BATCH_BYTES = 1 << 14, 1 << 25
+_ENDS = ("from", "to")
+_POSITION: dict[str, type[pl.DataType]] = {"part": pl.Int64, "table": pl.String, "id": pl.Int64, "lane": pl.String}
+"""Columns of the positions of events at which flows begin or end."""
 
 
 def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
@@ -174,11 +177,6 @@ def _format_metadata_event(name: str, pid: int, tid: int, /, **args: str | int) 
     """Return a JSON event that names or orders a process or thread."""
     event = {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
-
-
-_ENDS = ("from", "to")
-_POSITION: dict[str, type[pl.DataType]] = {"part": pl.Int64, "table": pl.String, "id": pl.Int64, "lane": pl.String}
-"""Columns of the positions of events at which flows begin or end."""
 
 
 def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:

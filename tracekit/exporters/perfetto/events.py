@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.packets import (
-    FIXED64_BYTES,
-    Constant,
-    Fixed64s,
-    encode_field_tag,
-    encode_length_delimited,
-    encode_packet,
-    encode_submessage,
-    encode_varint,
-    encode_varints,
-)
+from tracekit.exporters.perfetto.packets import encode_packet
 from tracekit.exporters.perfetto.slots import (
     BlobSlots,
     Fixed64Slots,
@@ -26,6 +16,16 @@ from tracekit.exporters.perfetto.slots import (
     encode_packets,
 )
 from tracekit.exporters.perfetto.strings import EVENT_NAMES, STRING_VALUES
+from tracekit.exporters.perfetto.wire import (
+    FIXED64_BYTES,
+    Constant,
+    Fixed64s,
+    encode_field_tag,
+    encode_length_delimited,
+    encode_submessage,
+    encode_varint,
+    encode_varints,
+)
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import (
     get_key_arg,
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.exporters.perfetto.flows import FlowBlock, Flows
-    from tracekit.exporters.perfetto.packets import Column, Mask, Numbers, PacketSequence, TrackUuids
+    from tracekit.exporters.perfetto.packets import PacketSequence, TrackUuids
     from tracekit.exporters.perfetto.slots import Blobs, Slots
     from tracekit.exporters.perfetto.strings import InternedStrings
+    from tracekit.exporters.perfetto.wire import Column, Mask, Numbers
     from tracekit.exporters.timeline.blocks import Rows, RowsWithColumn
     from tracekit.exporters.timeline.combinations import Codes
     from tracekit.exporters.timeline.kinds import Arg, EventKind, Value

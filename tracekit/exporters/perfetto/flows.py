@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.packets import FIXED64_BYTES, encode_field_tag
 from tracekit.exporters.perfetto.slots import view_byte_windows
+from tracekit.exporters.perfetto.wire import FIXED64_BYTES, encode_field_tag
 from tracekit.exporters.timeline import flows as timeline_flows
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.blocks import evaluate_expression, iterate_frames
@@ -23,7 +23,7 @@ from tracekit.system.sorting import choose_row_number_type, iterate_row_blocks, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.exporters.perfetto.packets import Bytes, Sizes
+    from tracekit.exporters.perfetto.wire import Bytes, Sizes
     from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout

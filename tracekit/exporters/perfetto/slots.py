@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tracekit.exporters.perfetto.packets import compute_row_sizes, encode_field_tag, encode_rows, encode_varint
+from tracekit.exporters.perfetto.wire import compute_row_sizes, encode_field_tag, encode_rows, encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.exporters.perfetto.packets import Bytes, Column, Mask, Matrix, Numbers, Sizes
+    from tracekit.exporters.perfetto.wire import Bytes, Column, Mask, Matrix, Numbers, Sizes
     from tracekit.exporters.timeline.combinations import Codes
 
     SizeMatrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.packets import encode_field_tag
 from tracekit.exporters.perfetto.slots import (
     COPIED_BYTES,
     SLOT_BYTES,
@@ -16,12 +15,13 @@ from tracekit.exporters.perfetto.slots import (
     copy_bytes,
     view_byte_windows,
 )
+from tracekit.exporters.perfetto.wire import encode_field_tag
 from tracekit.exporters.timeline.batches import list_column_names
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
-    from tracekit.exporters.perfetto.packets import Numbers
+    from tracekit.exporters.perfetto.wire import Numbers
     from tracekit.exporters.timeline.blocks import Rows
     from tracekit.exporters.timeline.combinations import Codes
     from tracekit.system.sorting import Array

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tracekit.exporters.timeline.kinds import EventKind
+MAX_THREADS = 4
 
 
 class Clock(NamedTuple):
@@ -112,9 +113,6 @@ def duration_expr(kind: EventKind, clock: Clock) -> pl.Expr:
         clock.converted_time_expr(end) - clock.converted_time_expr(kind.start) if clock.drift else end - kind.start
     )
     return duration.clip(lower_bound=0)
-
-
-MAX_THREADS = 4
 
 
 class Compression(Protocol):

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     Stages = Sequence[Sequence[EventKind]]
 
 _INT32_ROWS = 1 << 31
+_TIMES = ("start_ns", "end_ns", "timestamp_ns")
+_TIMELESS = {
+    "ncu_launches": "Nsight Compute results have durations, but no timestamps",
+    "graph_nodes": "the nodes of a graph have no timestamps",
+}
 
 
 def may_overlap(starts: Array, ends: Array) -> bool:
@@ -191,13 +196,6 @@ def _resolve_pointers(parents: Array) -> Array:
     while not np.array_equal(further := parents[parents], parents):
         parents = further
     return parents
-
-
-_TIMES = ("start_ns", "end_ns", "timestamp_ns")
-_TIMELESS = {
-    "ncu_launches": "Nsight Compute results have durations, but no timestamps",
-    "graph_nodes": "the nodes of a graph have no timestamps",
-}
 
 
 class Layout(NamedTuple):

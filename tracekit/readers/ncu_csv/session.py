@@ -35,6 +35,7 @@ MACHINE_COLUMNS = {
     "process_name": pl.String,
 }
 """The columns of launches from which the tables of devices and processes are built."""
+_MAX_ROWS = 10_000
 
 
 def build_capture_info_table(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
@@ -81,9 +82,6 @@ def _collect_attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics
     for device, name, value, text in rows.select("device_id", "metric", "value", "text").iter_rows():
         attributes.setdefault(device, {})[name.removeprefix(ATTRIBUTE_PREFIX)] = text if value is None else value
     return attributes
-
-
-_MAX_ROWS = 10_000
 
 
 @dataclass(slots=True)

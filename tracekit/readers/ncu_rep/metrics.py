@@ -42,6 +42,20 @@ INSTANCE_COLUMNS = pa.schema(
         ("text", pa.string()),
     ]
 )
+BATCH_BYTES = 8 << 20
+MAX_METRICS = 1 << 18
+NAME, VALUE = 1, 2
+STRING, FLOAT, DOUBLE, INT32, INT64 = 1, 2, 3, 4, 5
+CATEGORY_KEY, CATEGORY_BYTES = 0x20, 2
+COLUMNS = pa.schema(
+    [
+        ("launch_id", pa.int64()),
+        ("name", pa.int32()),
+        ("value", pa.float64()),
+        ("text", pa.string()),
+        ("instances", pa.int32()),
+    ]
+)
 
 
 class InstanceBatch(NamedTuple):
@@ -150,22 +164,6 @@ def _decode_integers(buffer: Buffer, field: Field | None, row_count: int) -> pa.
             numbers[outer[rows]] = values.values[rows]
             missing[outer[rows]] = False
     return pa.array(numbers.view(np.int64), mask=missing)
-
-
-BATCH_BYTES = 8 << 20
-MAX_METRICS = 1 << 18
-NAME, VALUE = 1, 2
-STRING, FLOAT, DOUBLE, INT32, INT64 = 1, 2, 3, 4, 5
-CATEGORY_KEY, CATEGORY_BYTES = 0x20, 2
-COLUMNS = pa.schema(
-    [
-        ("launch_id", pa.int64()),
-        ("name", pa.int32()),
-        ("value", pa.float64()),
-        ("text", pa.string()),
-        ("instances", pa.int32()),
-    ]
-)
 
 
 @dataclass(slots=True)

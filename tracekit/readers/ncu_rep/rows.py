@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 Row: TypeAlias = dict[str, Any]
 
 BATCH_ROWS = 4096
+MESSAGE_TYPES = {2: "WRN", 3: "ERR", 4: "OPT"}
+INFORMATION = "INF"
+SPEEDUP_TYPES = {1: "local", 2: "global"}
+MAX_RULES = MAX_SECTIONS = MAX_ITEMS = 4096
+_LINK = re.compile(r"@(section|sass|source|url):([^@]*)@")
 
 
 def build_table(name: str, rows: Iterable[Row], columns: Sequence[str] | None = None) -> pa.Table:
@@ -54,13 +59,6 @@ def _build_column(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
     numbers: dict[Any, int] = {}
     codes = [None if v is None else numbers.setdefault(v, len(numbers)) for v in values]
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(numbers), pa.string()))
-
-
-MESSAGE_TYPES = {2: "WRN", 3: "ERR", 4: "OPT"}
-INFORMATION = "INF"
-SPEEDUP_TYPES = {1: "local", 2: "global"}
-MAX_RULES = MAX_SECTIONS = MAX_ITEMS = 4096
-_LINK = re.compile(r"@(section|sass|source|url):([^@]*)@")
 
 
 def iterate_rule_rows(report: ReportFile) -> Iterator[Row]:

@@ -48,6 +48,23 @@ UNFINISHED = (
     "copy it again; if the original is also unfinished, let nsys finish, record again, "
     "or convert the .qdstrm file: QdstrmImporter -i FILE.qdstrm"
 )
+BLOCK_MAGIC = b"QDTEXT00"
+MAX_BLOCK_BYTES = 32 << 20
+MAX_SCHEMA_BYTES = 1 << 18
+MAX_RATIO = 255
+"""Maximum compression ratio of LZ4."""
+UNCHECKED_BLOCKS, MIN_MEAN_BLOCK_BYTES = 1000, 4096
+"""Number of blocks above which their mean decompressed size is checked, and the minimum of this mean."""
+MAX_TRAILING_MESSAGES = 1000
+END_LITERALS = 5
+MIN_PACKED_EVENT_BYTES = 4
+"""Minimum compressed size of an event in bytes. The lowest average in known reports is 10."""
+STRING_BYTES, STRING_DATA_BYTES = 32, 3
+"""Bytes of memory to reserve per string, and per byte of a string, of which up to three copies exist at a time."""
+ARRAY_BYTES = 16 << 20
+"""Number of bytes of strings that are converted to one array."""
+_STREAM, _OFFSETS = load_fields("StreamHeader"), load_fields("DataOffsets")
+STRING_KEY = load_fields("StringBlock").strings << 3 | DELIMITED
 
 
 class Container:
@@ -153,25 +170,6 @@ def _parse_build_version(section: memoryview) -> str:
     build = metadata.text(field.build) or metadata.text(field.other_build) or ""
     match = re.match(r"\d{1,9}(\.\d{1,9})*", build, re.ASCII)
     return match[0] if match else ""
-
-
-BLOCK_MAGIC = b"QDTEXT00"
-MAX_BLOCK_BYTES = 32 << 20
-MAX_SCHEMA_BYTES = 1 << 18
-MAX_RATIO = 255
-"""Maximum compression ratio of LZ4."""
-UNCHECKED_BLOCKS, MIN_MEAN_BLOCK_BYTES = 1000, 4096
-"""Number of blocks above which their mean decompressed size is checked, and the minimum of this mean."""
-MAX_TRAILING_MESSAGES = 1000
-END_LITERALS = 5
-MIN_PACKED_EVENT_BYTES = 4
-"""Minimum compressed size of an event in bytes. The lowest average in known reports is 10."""
-STRING_BYTES, STRING_DATA_BYTES = 32, 3
-"""Bytes of memory to reserve per string, and per byte of a string, of which up to three copies exist at a time."""
-ARRAY_BYTES = 16 << 20
-"""Number of bytes of strings that are converted to one array."""
-_STREAM, _OFFSETS = load_fields("StreamHeader"), load_fields("DataOffsets")
-STRING_KEY = load_fields("StringBlock").strings << 3 | DELIMITED
 
 
 class Block(NamedTuple):

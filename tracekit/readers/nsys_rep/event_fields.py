@@ -14,7 +14,7 @@ import numpy as np
 
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
-from tracekit.readers.nsys_rep import layout, undecoded
+from tracekit.readers.nsys_rep import layout, unknown_events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,11 +137,11 @@ class EventFields:
         """
         if table.event_classes:
             return self._count_unknown_calls(tuple(types), budget)
-        if rows is None or table.payload not in undecoded.TABLES:
+        if rows is None or table.payload not in unknown_events.TABLES:
             return Counter()
         rest = self.compute_mask_of_types(types) if types else np.ones(len(self.selected_events.starts), np.bool_)
         rest[rows] = False
-        return undecoded.count_unknown_activities(
+        return unknown_events.count_unknown_activities(
             self.selected_events, self.decode_needed_fields(budget), table, np.flatnonzero(rest)
         )
 
@@ -151,10 +151,10 @@ class EventFields:
         The result is cached.
         """
         if types not in self._unknown_calls:
-            unknown = ~self.compute_mask_of_classes(undecoded.KNOWN_CLASSES, budget)
+            unknown = ~self.compute_mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
             rows = np.flatnonzero(unknown & self.compute_mask_of_types(types) if types else unknown)
             field = self.decode_needed_fields(budget).get(layout.CLASS)
-            self._unknown_calls[types] = undecoded.count_unknown_calls(field, rows) if len(rows) else Counter()
+            self._unknown_calls[types] = unknown_events.count_unknown_calls(field, rows) if len(rows) else Counter()
         return self._unknown_calls[types]
 
     def _find_event_indices_by_nested_message(

@@ -24,6 +24,17 @@ SESSION, MACHINE, SYSTEM, UTC = 7, 1, 3, 9
 SEGMENT_SESSION, SEGMENT_SYSTEM, SEGMENT_UTC = 15, 14, 11
 _U64 = (1 << 64) - 1
 _MS = 1_000_000
+CONTEXTS_SINCE = (2023, 4)
+"""First nsys version whose exports list contexts. Exports of older versions list null streams instead."""
+PUBLIC = (13, 205, 605, 611)
+"""Ids of the properties of a machine that are never private."""
+ENVIRONMENT, HOST = 610, 619
+"""Ids of the properties that hold the environment of the profiler and the name of the machine, which are private."""
+NETWORK_CARDS = 910
+"""Id of the property of a machine that lists its network cards. Other properties are ignored."""
+_TRAILER, _DEVICES, _STREAM_HEADER = load_fields("Trailer"), load_fields("Devices"), load_fields("StreamHeader")
+_GENERIC_SOURCE = {"sourceId": load_fields("GenericSource").source_id, "nameId": load_fields("GenericSource").name_id}
+_GENERIC_TYPE = {"typeId": load_fields("GenericType").type_id, "nameId": load_fields("GenericType").name_id}
 
 
 class TimeExtent(NamedTuple):
@@ -134,25 +145,11 @@ def _iterate_last_segment_starts(conversions: Message) -> Iterator[_SegmentStart
             )
 
 
-CONTEXTS_SINCE = (2023, 4)
-"""First nsys version whose exports list contexts. Exports of older versions list null streams instead."""
-
-PUBLIC = (13, 205, 605, 611)
-"""Ids of the properties of a machine that are never private."""
-
-ENVIRONMENT, HOST = 610, 619
-"""Ids of the properties that hold the environment of the profiler and the name of the machine, which are private."""
-
-NETWORK_CARDS = 910
-"""Id of the property of a machine that lists its network cards. Other properties are ignored."""
-
-
 def _map_field_numbers_by_column(message_name: str, *columns: str) -> dict[str, int]:
     """Return the field number of each column by column name. Field names are the column names in snake case."""
     return {column: find_field_path(message_name, convert_to_snake_case(column))[0] for column in columns}
 
 
-_TRAILER, _DEVICES, _STREAM_HEADER = load_fields("Trailer"), load_fields("Devices"), load_fields("StreamHeader")
 _GPU_NUMBERS = {
     **_map_field_numbers_by_column("Gpu", "id"),
     "deviceId": load_fields("Gpu").id,
@@ -186,8 +183,6 @@ _COMPONENT = _map_field_numbers_by_column("Component", "componentId", "instance"
 _COMPONENT_STRINGS = _map_field_numbers_by_column("Component", "name")
 _PERFORMANCE_METRIC = _map_field_numbers_by_column("PerformanceMetric", "id")
 _PERFORMANCE_METRIC_STRINGS = _map_field_numbers_by_column("PerformanceMetric", "name", "unit")
-_GENERIC_SOURCE = {"sourceId": load_fields("GenericSource").source_id, "nameId": load_fields("GenericSource").name_id}
-_GENERIC_TYPE = {"typeId": load_fields("GenericType").type_id, "nameId": load_fields("GenericType").name_id}
 
 
 class MachineReport(Protocol):

@@ -54,6 +54,66 @@ RANGES = np.array((59, 60, 70, 71), np.uint64)
 _NVTX = load_fields("NvtxEvent")
 FIELDS = (_NVTX.event_type, _NVTX.global_tid, _NVTX.domain_id)
 DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
+P2P, COLLECTIVES, START_WAIT, OTHER = (f"MPI_{kind}_EVENTS" for kind in ("P2P", "COLLECTIVES", "START_WAIT", "OTHER"))
+COMMUNICATORS, RANKS = "MPI_COMMUNICATORS", "MPI_RANKS"
+SCHEMAS = {P2P: range(10_001, 10_100), COLLECTIVES: range(10_100, 10_200), START_WAIT: range(10_200, 10_210)}
+"""Ids of the payload schemas of the calls in each table, counted from ``FIRST_SCHEMA``. All other calls are in the last
+table."""
+_EVENT = ("start", "end", "globalTid", "textId")
+CALLS: dict[str, tuple[str, ...]] = {
+    P2P: (*_EVENT, "commHandle", "tag", "remoteRank", "size", "requestHandle"),
+    COLLECTIVES: (*_EVENT, "commHandle", "rootRank", "size", "recvSize", "requestHandle"),
+    START_WAIT: (*_EVENT, "requestHandle"),
+    OTHER: _EVENT,
+}
+"""Columns of the tables of calls."""
+SMALL: dict[str, tuple[str, ...]] = {
+    COMMUNICATORS: (
+        *("rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid"),
+        "members",
+    ),
+    RANKS: ("globalTid", "rank"),
+}
+"""Columns of the tables whose rows are not calls."""
+_SENT_AND_RECEIVED = {"Bytes sent": "size", "Bytes received": "size"}
+_ARGUMENTS = {
+    P2P: {
+        "Communicator": "commHandle",
+        "Tag": "tag",
+        "Send tag": "tag",
+        "Source": "remoteRank",
+        "Destination": "remoteRank",
+        **_SENT_AND_RECEIVED,
+        "Request": "requestHandle",
+    },
+    COLLECTIVES: {
+        "Communicator": "commHandle",
+        "Root": "rootRank",
+        "Bytes sent": "size",
+        "Bytes received": "recvSize",
+        "Request": "requestHandle",
+    },
+    START_WAIT: {"Request": "requestHandle"},
+    OTHER: {},
+}
+"""Column of each argument of a call. If several arguments have the same column, such as the source and the destination
+of ``MPI_Sendrecv``, the last one is used."""
+_NULL_IF_ZERO = frozenset({(COLLECTIVES, "size"), (COLLECTIVES, "recvSize")})
+_REQUESTS = "Requests"
+_COUNT_BYTES, _REQUEST_BYTES = 8, 8
+_RANK_NAME = re.compile(rb"MPI Rank (\d{1,9})")
+THREAD_NAMES = Selection(layout.NVTX, (39,))
+_COMMUNICATOR = {
+    "NewComm": "commHandle",
+    "ParentComm": "parentHandle",
+    "LocalRank": "localRank",
+    "Size": "size",
+    "GroupRootGlobalRank": "groupRoot",
+    "GroupRootUniqueId": "groupRootUid",
+}
+_NULL_IF_NEGATIVE = ("groupRoot", "groupRootUid")
+_NVTX_EVENTS, _COLUMNS = layout.TABLES["NVTX_EVENTS"], (*_EVENT, "domainId")
+_PAYLOAD = layout.TABLES["NVTX_EVENTS"].columns["binaryData"].path[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,68 +189,6 @@ def _get_integer_values(
     if field is None:
         return np.zeros(event_count, np.uint64)
     return field.values if field.valid is None else np.where(field.valid, field.values, np.uint64(0))
-
-
-P2P, COLLECTIVES, START_WAIT, OTHER = (f"MPI_{kind}_EVENTS" for kind in ("P2P", "COLLECTIVES", "START_WAIT", "OTHER"))
-COMMUNICATORS, RANKS = "MPI_COMMUNICATORS", "MPI_RANKS"
-SCHEMAS = {P2P: range(10_001, 10_100), COLLECTIVES: range(10_100, 10_200), START_WAIT: range(10_200, 10_210)}
-"""Ids of the payload schemas of the calls in each table, counted from ``FIRST_SCHEMA``. All other calls are in the last
-table."""
-_EVENT = ("start", "end", "globalTid", "textId")
-CALLS: dict[str, tuple[str, ...]] = {
-    P2P: (*_EVENT, "commHandle", "tag", "remoteRank", "size", "requestHandle"),
-    COLLECTIVES: (*_EVENT, "commHandle", "rootRank", "size", "recvSize", "requestHandle"),
-    START_WAIT: (*_EVENT, "requestHandle"),
-    OTHER: _EVENT,
-}
-"""Columns of the tables of calls."""
-SMALL: dict[str, tuple[str, ...]] = {
-    COMMUNICATORS: (
-        *("rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid"),
-        "members",
-    ),
-    RANKS: ("globalTid", "rank"),
-}
-"""Columns of the tables whose rows are not calls."""
-_SENT_AND_RECEIVED = {"Bytes sent": "size", "Bytes received": "size"}
-_ARGUMENTS = {
-    P2P: {
-        "Communicator": "commHandle",
-        "Tag": "tag",
-        "Send tag": "tag",
-        "Source": "remoteRank",
-        "Destination": "remoteRank",
-        **_SENT_AND_RECEIVED,
-        "Request": "requestHandle",
-    },
-    COLLECTIVES: {
-        "Communicator": "commHandle",
-        "Root": "rootRank",
-        "Bytes sent": "size",
-        "Bytes received": "recvSize",
-        "Request": "requestHandle",
-    },
-    START_WAIT: {"Request": "requestHandle"},
-    OTHER: {},
-}
-"""Column of each argument of a call. If several arguments have the same column, such as the source and the destination
-of ``MPI_Sendrecv``, the last one is used."""
-_NULL_IF_ZERO = frozenset({(COLLECTIVES, "size"), (COLLECTIVES, "recvSize")})
-_REQUESTS = "Requests"
-_COUNT_BYTES, _REQUEST_BYTES = 8, 8
-_RANK_NAME = re.compile(rb"MPI Rank (\d{1,9})")
-THREAD_NAMES = Selection(layout.NVTX, (39,))
-_COMMUNICATOR = {
-    "NewComm": "commHandle",
-    "ParentComm": "parentHandle",
-    "LocalRank": "localRank",
-    "Size": "size",
-    "GroupRootGlobalRank": "groupRoot",
-    "GroupRootUniqueId": "groupRootUid",
-}
-_NULL_IF_NEGATIVE = ("groupRoot", "groupRootUid")
-_NVTX_EVENTS, _COLUMNS = layout.TABLES["NVTX_EVENTS"], (*_EVENT, "domainId")
-_PAYLOAD = layout.TABLES["NVTX_EVENTS"].columns["binaryData"].path[0]
 
 
 class _OtherEvents(NamedTuple):

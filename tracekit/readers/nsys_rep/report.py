@@ -27,7 +27,7 @@ from tracekit.readers.nsys_rep import (
     metrics,
     mpi_calls,
     payloads,
-    undecoded,
+    unknown_events,
 )
 from tracekit.readers.nsys_rep.container import Container, RawData
 from tracekit.readers.nsys_rep.entries import Selection
@@ -186,10 +186,10 @@ class Report:
 
         Events that were counted in an earlier warning are not counted again.
         """
-        known = undecoded.iterate_unknown_event_types(self.events.count_by_kind())
+        known = unknown_events.iterate_unknown_event_types(self.events.count_by_kind())
         unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payload_fields})
         for (payload, name), number in (unknown - self._warned).items():
-            tables = undecoded.TABLES[payload]
+            tables = unknown_events.TABLES[payload]
             warn(
                 f"{number} unknown or incomplete events were skipped ({name}), but may belong to {tables}",
                 path=self.path,

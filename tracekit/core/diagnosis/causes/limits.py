@@ -37,6 +37,20 @@ _DEFAULTS: Final = {
 
 FEW_BLOCKS, BLOCK_SIZE, REGISTERS, SHARED_MEMORY = range(4)
 """What limits the number of active warps of a kernel: the blocks of its grid, or a resource of the multiprocessors."""
+_MIN_MEASURED_SHARE = 0.01
+_CONVERSION = NUMBERS["layout_conversion"]
+_FP64_PRODUCTS = r"(?i)dgemm|d884|d1688|d16816|f64f64|gemm_f64|_ddd_|cijk_\w+_db_|dgemv"
+_FP64_OTHERS = r"\bdouble\b"
+_LIBRARIES = (
+    r"(?i)at::native|at_cuda|cub::|cudnn|cublas|cutlass|nvjet|xmma|flash|fmha|thrust|nccl|eigen|tensorflow|gemv|cusparse"
+    r"|cusolver|cufft|dot_kernel|splitk|triton_(poi|red|per)"
+)
+_LONG_NS = 10_000
+_MIN_SHARE = 0.05
+_FEW_WARPS, _VERY_FEW_WARPS = 0.125, 0.0625
+"""Shares of the warps of a GPU up to which more warps may, and very likely do, make a kernel faster."""
+_ENOUGH_WARPS = 0.25
+"""Share of the warps of a GPU from which on more of them rarely make a kernel faster."""
 
 
 def find_active_warps(inspection: Inspection) -> tuple[Floats, Codes]:
@@ -72,9 +86,6 @@ def find_active_warps(inspection: Inspection) -> tuple[Floats, Codes]:
     return np.where((blocks > 0) & (threads > 0), np.minimum(active, 1.0), np.nan), reason
 
 
-_MIN_MEASURED_SHARE = 0.01
-
-
 def strided_access(inspection: Inspection) -> Iterator[Cure]:
     """Find kernels whose warps touch more memory than they need."""
     rows = inspection.find_measured("memory_layout") & (inspection.model.operations.cls != _CONVERSION)
@@ -103,9 +114,6 @@ def few_warps(inspection: Inspection) -> Iterator[Cure]:
         yield cure
 
 
-_CONVERSION = NUMBERS["layout_conversion"]
-
-
 def _create_cure(
     inspection: Inspection, mask: np.typing.NDArray[np.bool_], cause: str, change: str, text: str
 ) -> Iterator[Cure]:
@@ -123,20 +131,6 @@ def _create_cure(
         f"{inspection.cite_measurements(rows)}"
     )
     yield cure
-
-
-_FP64_PRODUCTS = r"(?i)dgemm|d884|d1688|d16816|f64f64|gemm_f64|_ddd_|cijk_\w+_db_|dgemv"
-_FP64_OTHERS = r"\bdouble\b"
-_LIBRARIES = (
-    r"(?i)at::native|at_cuda|cub::|cudnn|cublas|cutlass|nvjet|xmma|flash|fmha|thrust|nccl|eigen|tensorflow|gemv|cusparse"
-    r"|cusolver|cufft|dot_kernel|splitk|triton_(poi|red|per)"
-)
-_LONG_NS = 10_000
-_MIN_SHARE = 0.05
-_FEW_WARPS, _VERY_FEW_WARPS = 0.125, 0.0625
-"""Shares of the warps of a GPU up to which more warps may, and very likely do, make a kernel faster."""
-_ENOUGH_WARPS = 0.25
-"""Share of the warps of a GPU from which on more of them rarely make a kernel faster."""
 
 
 def double_precision(inspection: Inspection) -> Iterator[Cure]:
