@@ -22,7 +22,6 @@ import click
 from tracekit import cli, registry, schemas
 from tracekit.core import analyze, compare, recipes, reports
 from tracekit.core.diagnosis import causes, cures, ledger
-from tracekit.exporters.stacks.options import OPTIONS
 from tracekit.readers.nsys import mapping, versions
 
 if TYPE_CHECKING:
@@ -363,9 +362,9 @@ def _escape_backticked(text: str) -> str:
     return "`".join(part if i % 2 else _escape_markdown(part) for i, part in enumerate(text.split("`")))
 
 
-def stack_options() -> str:
-    """Return a table of the options of the exporters of call stacks."""
-    rows = [(f"`{name}`", _escape_markdown(doc)) for name, doc in OPTIONS.items()]
+def exporter_options(format_name: str) -> str:
+    """Return a table of the options of an exporter."""
+    rows = [(f"`{option.name}`", _escape_markdown(option.doc)) for option in registry.exporter(format_name).options]
     return "\n".join([*_grid(("option", "meaning"), rows), ""])
 
 
@@ -402,7 +401,7 @@ _GENERATORS = (
     *_WHY_GENERATORS,
     recipe_list,
     formats,
-    stack_options,
+    exporter_options,
     *_VERSION_GENERATORS,
     code,
 )

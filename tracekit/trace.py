@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tracekit.core.reports import ReportTable
     from tracekit.plan.figures import Plots
     from tracekit.registry.absence import Absence
+    from tracekit.registry.analyses import Value
     from tracekit.registry.interface import LaunchMetadata, Progress, Undecoded
     from tracekit.system.files import FileState
     from tracekit.system.targets import Input
@@ -725,7 +726,7 @@ class Trace:
         format: ExporterName | str | None = None,  # noqa: A002
         tables: Sequence[TableName] | None = None,
         overwrite: bool = False,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Value] | None = None,
         progress: Progress | None = None,
     ) -> Path:
         """Write the trace in another format. The output is written completely or not at all.
@@ -737,7 +738,7 @@ class Trace:
                 If None, all tables are written except the large tables that are declared as optional,
                 ``ncu_metric_instances`` and ``ncu_sources``.
             overwrite: Whether to replace an existing output.
-            options: Values of options of the exporter, by option name.
+            options: Values of options of the exporter, by option name. They may be texts, as on the command line.
             progress: Callback that receives the number of rows written so far and the number of all rows.
 
         Returns:
@@ -902,7 +903,7 @@ def write_table(
     """Write one table of a trace to a file, in a format with one file per table."""
     chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
     view = trace._view  # noqa: SLF001 - exporters take the view
-    return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
+    return exporting.write_table(view, name, path, chosen.with_options({}), overwrite=overwrite)
 
 
 def read_launch_metadata(trace: Trace) -> LaunchMetadata:

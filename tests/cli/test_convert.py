@@ -42,7 +42,7 @@ def test_tracks_are_chosen(run: Run, tmp_path: Path) -> None:
         assert "range_id" in keys
         assert not {"api_call_id", "kernel_id"} & keys
     result = run("convert", TRAIN, tmp_path / "no.json", "--track", "kernel", status=1)
-    assert "there are no tracks named 'kernel'" in result.stderr
+    assert "'kernel' is not a valid value of the option 'tracks'" in result.stderr
     result = run("convert", TRAIN, tmp_path / "no.collapsed", "--track", "nvtx", status=1)
     assert "tracks" in result.stderr
 

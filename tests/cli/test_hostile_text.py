@@ -172,6 +172,6 @@ def test_spreadsheets_by_the_exporter(run: Run, evil: Path, tmp_path: Path) -> N
     assert safe.with_columns(pl.col(pl.String).str.strip_prefix("'")).equals(raw)
     said = run("convert", evil, tmp_path / "x", "--to", "csv", "--option", "spreadsheet=maybe", status=1).stderr
     assert (
-        said == "tracekit: 'maybe' is not a valid value of the option spreadsheet\n"
-        "Hint: use spreadsheet=yes or spreadsheet=no\n"
+        said == "tracekit: the format csv: 'maybe' is not a valid value of the option 'spreadsheet'\n"
+        "Hint: set spreadsheet to yes or no (in Python, True or False)\n"
     )

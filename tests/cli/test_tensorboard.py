@@ -38,7 +38,7 @@ def test_options_say_what_is_written(run: Run, tmp_path: Path) -> None:
     tags = run("rows", tmp_path / "some", "step_stats", "-n", "0", "--columns", "tag", "--format", "csv").text
     assert set(tags.split("\n")) == {"tag", "all iterations", "step 1", ""}
     wrong = run("convert", TRAIN, tmp_path / "wrong", "--to", "tfevents", "--option", "time=wall", status=1)
-    assert "'wall' is not a valid value of the option time" in wrong.stderr
+    assert "'wall' is not a valid value of the option 'time'" in wrong.stderr
 
 
 def test_a_graph_is_summed_up(run: Run, run_folder: Path) -> None:

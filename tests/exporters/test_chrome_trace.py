@@ -512,7 +512,9 @@ def test_tracks_are_chosen_by_name(tmp_path: Path) -> None:
         "threads": [],
     }
     assert [e["name"] for e in drawn(made, tmp_path)] == ["cudaLaunchKernel", "k", "cudnnCreate"]
-    with pytest.raises(UnknownFormatError, match=r"there are no tracks named 'sample'\nHint: .*samples"):
+    with pytest.raises(
+        UnknownFormatError, match=r"'sample' is not a valid value of the option 'tracks'\nHint: .*samples"
+    ):
         chosen(made, tmp_path, "gpu,sample")
 
 

@@ -222,10 +222,13 @@ def test_the_first_table_with_stacks_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "cpu"}, "'cpu' is not a valid value of the option by\nHint: use by=none or by=thread or by=process"),
-        ({"thread": "x"}, "'x' is not a valid value of the option thread\nHint: use thread=NUMBER"),
-        ({"process": "9" * 19}, "is not a valid value of the option process"),
-        ({"weight": "x"}, "use weight=samples or weight=time"),
+        ({"by": "cpu"}, "'cpu' is not a valid value of the option 'by'\nHint: set by to one of none, thread, process"),
+        (
+            {"thread": "x"},
+            "'x' is not a valid value of the option 'thread'\nHint: set thread to an integer of at least 0",
+        ),
+        ({"process": "9" * 19}, "is not a valid value of the option 'process'"),
+        ({"weight": "x"}, "set weight to one of samples, time"),
         ({"frames": "1"}, "has no option 'frames'"),
     ],
 )

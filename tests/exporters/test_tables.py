@@ -34,7 +34,7 @@ def marks() -> tk.Trace:
 
 
 def written(trace: tk.Trace, table: str, folder: Path, format: str) -> Path:
-    exporter = registry.exporter(format)
+    exporter = registry.exporter(format).with_options({})
     assert exporter.write_table is not None
     path = folder / f"{table}{exporter.suffixes[0]}"
     progress: list[tuple[int, int]] = []

@@ -359,10 +359,10 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         with pytest.raises(ExportError, match="the name of the output folder must not contain 'tfevents'"):
             trace.export(tmp_path / "a.tfevents", format="tfevents")
-        with pytest.raises(UnknownFormatError, match="'wall' is not a valid value of the option time"):
+        with pytest.raises(UnknownFormatError, match="'wall' is not a valid value of the option 'time'"):
             exported(trace, tmp_path, time="wall")
         for steps in ("-1", "99999", "x"):
-            with pytest.raises(UnknownFormatError, match="use a number from 0 to 10000"):
+            with pytest.raises(UnknownFormatError, match="set steps to an integer from 0 to 10000"):
                 exported(trace, tmp_path, steps=steps)
         with pytest.raises(UnknownFormatError, match="has no option"):
             exported(trace, tmp_path, host="here")

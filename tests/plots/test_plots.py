@@ -238,7 +238,7 @@ def test_call_stacks_are_those_of_the_export(tmp_path: Path) -> None:
         with pytest.raises(tk.errors.MissingTableError, match="no call stacks of api_calls"):
             trace.plot.stacks("api_calls")
         with pytest.raises(tk.errors.MissingTableError, match="of the selected events"):
-            trace.plot.stacks(thread=-5)
+            trace.plot.stacks(thread=5)
 
 
 @pytest.mark.core

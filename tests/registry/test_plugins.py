@@ -21,6 +21,7 @@ from tests.conftest import FIXTURES
 from tracekit import registry
 from tracekit.errors import PluginError, TracekitError, TracekitWarning
 from tracekit.registry import detection
+from tracekit.registry.analyses import Option
 from tracekit.registry.source import Source
 
 TABLE = pa.table({"name": ["made"], "value": ["by a plug-in"]})
@@ -274,19 +275,12 @@ class TestExporter:
     """Every function of an exporter. No output is left."""
 
     @pytest.mark.many(9)
-    @pytest.mark.parametrize("name", ["write", "write_table", "configure"])
+    @pytest.mark.parametrize("name", ["write", "write_table"])
     def test_functions(self, name: str, error: BaseException, install: Callable[..., None], tmp_path: Path) -> None:
-        functions = (
-            {"write": None, "write_table": failing(error)} if name == "write_table" else {"write": failing(error)}
-        )
-        configure = failing(error) if name == "configure" else None
-        install(
-            tk.Exporter("mine", "a test", (".mine",), **functions, options={"level": "A level."}, configure=configure),
-            "tracekit.exporters",
-        )
-        options = {"level": "1"} if name == "configure" else {}
+        functions = {name: failing(error)}
+        install(tk.Exporter("mine", "a test", (".mine",), **functions), "tracekit.exporters")
         with tk.load(FIXTURES / "empty.sqlite") as trace, pytest.raises(PluginError) as raised:
-            trace.export(tmp_path / "out.mine", tables=["kernels"] if name == "write_table" else None, options=options)
+            trace.export(tmp_path / "out.mine", tables=["kernels"] if name == "write_table" else None)
         assert raised.value.message == f"the function '{name}' of {NAME} failed: {text_of(error)}"
         assert raised.value.__cause__ is error
         assert raised.value.path in (None, str(tmp_path / "out.mine"))
@@ -326,20 +320,24 @@ class TestWhatStays:
                 trace.export(tmp_path / "out.mine", progress=failing(LookupError("stop")))
             assert trace.export(tmp_path / "out.mine").read_text() == "x"
 
-    def test_a_configured_exporter_is_guarded(self, install: Callable[..., None], tmp_path: Path) -> None:
-        error = ValueError("level")
-        configured = [tk.Exporter("mine", "a test", (".mine",), write=failing(error)), "none"]
-        install(
-            tk.Exporter("mine", "a test", (".mine",), options={"level": ""}, configure=lambda _: configured.pop(0)),  # type: ignore[arg-type,return-value]
-            "tracekit.exporters",
-        )
+    def test_options_are_checked_before_an_exporter_is_called(
+        self, install: Callable[..., None], tmp_path: Path
+    ) -> None:
+        def write(_: object, path: Path, __: object, *, options: dict[str, object]) -> None:
+            path.write_text(repr(options))
+
+        level = Option("level", "A level.", "integer", 3, maximum=9)
+        install(tk.Exporter("mine", "a test", (".mine",), write=write, options=(level,)), "tracekit.exporters")
         with tk.load(FIXTURES / "empty.sqlite") as trace:
-            for message in (
-                "'write' of .* failed: ValueError: level",
-                "'configure' of .* returned no tracekit.Exporter",
-            ):
-                with pytest.raises(PluginError, match=message):
-                    trace.export(tmp_path / "out.mine", options={"level": "1"})
+            assert trace.export(tmp_path / "a.mine").read_text() == "{'level': 3}"
+            assert trace.export(tmp_path / "b.mine", options={"level": "1"}).read_text() == "{'level': 1}"
+            with pytest.raises(tk.errors.UnknownFormatError, match="the format mine: 10 is not a valid value"):
+                trace.export(tmp_path / "c.mine", options={"level": 10})
+
+    def test_options_of_an_old_exporter_are_refused(self, install: Callable[..., None]) -> None:
+        install(tk.Exporter("mine", "a test", (".mine",), options={"level": "A level."}), "tracekit.exporters")  # type: ignore[arg-type]
+        with pytest.warns(TracekitWarning, match="its field 'options' is not a tuple of objects of the class Option"):
+            assert "mine" not in registry.exporters()
 
     def test_guarded_readers_can_be_pickled(self, install: Callable[..., None]) -> None:
         install(tk.Reader("mine", "a test", (), is_mine, is_mine))

@@ -8,11 +8,10 @@ strings that a spreadsheet would interpret as formulas.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
-from tracekit.errors import UnknownFormatError
+from tracekit.registry.analyses import Option
 from tracekit.registry.interface import Exporter
 from tracekit.registry.tables import read_chunks
 from tracekit.system.forks import check_polars_can_run
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress
     from tracekit.registry.tables import Tables
 
 BATCH_ROWS = 1 << 18
 BATCH_BYTES = 1 << 26
 """Maximum size of the strings in a batch, unless it has only one row."""
-OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before strings that look like formulas"}
 
 
-def write_table(tables: Tables, name: str, path: Path, progress: Progress, *, spreadsheet: bool = False) -> None:
+def write_table(tables: Tables, name: str, path: Path, progress: Progress, *, options: Mapping[str, Value]) -> None:
     """Write one table to a CSV file with a header."""
     import polars as pl
 
@@ -43,7 +42,7 @@ def write_table(tables: Tables, name: str, path: Path, progress: Progress, *, sp
     with path.open("wb") as file:  # polars cannot open paths that are not UTF-8
         for offset in range(0, max(table.num_rows, 1), size):
             frame = pl.DataFrame(table.slice(offset, size)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
-            batch = escape_formulas(frame) if spreadsheet else frame
+            batch = escape_formulas(frame) if options["spreadsheet"] else frame
             batch.lazy().sink_csv(file, maintain_order=True, include_header=not offset)
             progress(min(offset + size, table.num_rows), table.num_rows)
 
@@ -79,26 +78,18 @@ def is_own_file(path: Path) -> bool:
     return any(start[: len(header) + 1].rstrip(b",\r\n") == header for header in headers)
 
 
-def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the CSV exporter, configured with the given options.
-
-    Raises:
-        UnknownFormatError: The value of an option is invalid.
-    """
-    value = options.get("spreadsheet", "no")
-    if value not in ("yes", "no"):
-        raise UnknownFormatError(
-            f"{value!r} is not a valid value of the option spreadsheet", hint="use spreadsheet=yes or spreadsheet=no"
-        )
-    return Exporter(
-        "csv",
-        "CSV with a header, one file per table",
-        (".csv",),
-        write_table=functools.partial(write_table, spreadsheet=value == "yes"),
-        options=OPTIONS,
-        configure=_configure,
-        wrote=is_own_file,
-    )
-
-
-EXPORTER = _configure({})
+EXPORTER = Exporter(
+    "csv",
+    "CSV with a header, one file per table",
+    (".csv",),
+    write_table=write_table,
+    options=(
+        Option(
+            "spreadsheet",
+            "yes or no (default): put an apostrophe before strings that look like formulas",
+            "flag",
+            default=False,
+        ),
+    ),
+    wrote=is_own_file,
+)

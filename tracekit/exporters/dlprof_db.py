@@ -7,12 +7,12 @@ views after them. The user, host, time and command are empty unless options set 
 
 from __future__ import annotations
 
-import functools
 from collections import ChainMap
 from typing import TYPE_CHECKING, Any, cast
 
 from tracekit import schemas
 from tracekit.exporters.databases import Database
+from tracekit.registry.analyses import Option
 from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
@@ -21,27 +21,30 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress, View
 
-OPTIONS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
-    "profile-name": (
-        "name of the profile in the viewer",
-        (("read_only_system_config", "profile_name"), ("read_only_model_info", "profile_name")),
-    ),
-    "command": ("profiled command line", (("read_only_system_config", "original_command"),)),
-    "dlprof-version": ("DLProf version to record, such as v1.8.0", (("read_only_system_config", "dlprof_version"),)),
-    "dlprof-build": ("DLProf build to record", (("read_only_system_config", "dlprof_build"),)),
-    "user": ("name of the user", (("aggregations", "server_user_name"),)),
-    "host": ("name of the host", (("aggregations", "server_host_name"),)),
-    "time": ("time of creation, YYYY-MM-DD HH:MM:SS", (("aggregations", "start_timestamp"),)),
+_COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "profile-name": (("read_only_system_config", "profile_name"), ("read_only_model_info", "profile_name")),
+    "command": (("read_only_system_config", "original_command"),),
+    "dlprof-version": (("read_only_system_config", "dlprof_version"),),
+    "dlprof-build": (("read_only_system_config", "dlprof_build"),),
+    "user": (("aggregations", "server_user_name"),),
+    "host": (("aggregations", "server_host_name"),),
+    "time": (("aggregations", "start_timestamp"),),
 }
+"""The tables and columns that contain the value of each option."""
+VERSION_OPTIONS = (
+    Option("dlprof-version", "DLProf version to record, such as v1.8.0"),
+    Option("dlprof-build", "DLProf build to record"),
+)
 _BATCH_ROWS = 1 << 17
 _FINDINGS = "expert_systems_feedback"  # computed while other tables are written, because it takes longest
 
 
-def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
+def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, Value]) -> None:
     """Write a trace as a SQLite database in the format of DLProf."""
-    tables = _build_tables_with_option_values(view.model("dlprof", in_background=True), options or {})
+    tables = _build_tables_with_option_values(view.model("dlprof", in_background=True), options)
     total, written = sum(tables[name].height for name in tables if name != _FINDINGS), 0
     with Database(path) as database:
         _run_scripts(database, "tables")
@@ -56,14 +59,14 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def _build_tables_with_option_values(
-    tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]
+    tables: Mapping[str, pl.DataFrame], options: Mapping[str, Value]
 ) -> Mapping[str, pl.DataFrame]:
     """Return tables in which the columns of each export option, such as ``user``, contain the value of the option."""
     import polars as pl
 
     updated: dict[str, pl.DataFrame] = {}
     for name, value in options.items():
-        for table, column in OPTIONS[name][1]:
+        for table, column in _COLUMNS[name] if value is not None else ():
             updated[table] = updated.get(table, tables[table]).with_columns(pl.lit(value).alias(column))
     return ChainMap(updated, cast("dict[str, pl.DataFrame]", tables))
 
@@ -90,16 +93,17 @@ def _convert_to_sqlite_types(rows: pl.DataFrame) -> Any:
     ).to_arrow()
 
 
-def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter of DLProf databases, configured with the given options."""
-    return Exporter(
-        "dlprof-db",
-        "DLProf 1.8 database for the DLProf viewer",
-        (".dldb.sqlite", "_dldb.sqlite"),
-        write=functools.partial(write, options=options),
-        options={name: doc for name, (doc, _) in OPTIONS.items()},
-        configure=_configure,
-    )
-
-
-EXPORTER = _configure({})
+EXPORTER = Exporter(
+    "dlprof-db",
+    "DLProf 1.8 database for the DLProf viewer",
+    (".dldb.sqlite", "_dldb.sqlite"),
+    write=write,
+    options=(
+        Option("profile-name", "name of the profile in the viewer"),
+        Option("command", "profiled command line"),
+        *VERSION_OPTIONS,
+        Option("user", "name of the user"),
+        Option("host", "name of the host"),
+        Option("time", "time of creation, YYYY-MM-DD HH:MM:SS"),
+    ),
+)

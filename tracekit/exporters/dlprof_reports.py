@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
+from tracekit.exporters.dlprof_db import VERSION_OPTIONS
 from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress, View
 
 SUMMARY = "summary"
 REPORTS = (SUMMARY, "detailed", "iteration", "kernel", "tensor-core", "op-type", "group-op", "expert-systems")
-OPTIONS = {"dlprof-version": "DLProf version to record, such as v1.8.0", "dlprof-build": "DLProf build to record"}
 _SUMMARY_NAMES = {"dlprof-version": "DLProf Version", "dlprof-build": "DLProf Build"}
 
 
-def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
+def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, Value]) -> None:
     """Write all DLProf reports for a trace to a new folder."""
     path.mkdir()
+    values = {name: str(value) for name, value in options.items() if value is not None}
     for number, name in enumerate(REPORTS, 1):
         report = view.report(name)
         stem = path / _choose_file_stem(name)
         with stem.with_suffix(".csv").open("wb") as sink:
             report.csv(sink)
         stem.with_suffix(".json").write_text(report.frame().write_json(), "utf-8")
-        if name == SUMMARY and options:
-            _set_summary_values(stem, options)
+        if name == SUMMARY and values:
+            _set_summary_values(stem, values)
         progress(number, len(REPORTS))
 
 
@@ -61,18 +62,12 @@ def _set_summary_values(stem: Path, options: Mapping[str, str]) -> None:
     json.write_text(pl.read_json(json.read_bytes()).with_columns(Value=value).write_json(), "utf-8")
 
 
-def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter of DLProf reports, configured with the given options."""
-    return Exporter(
-        "dlprof-reports",
-        "DLProf reports as CSV and JSON in a folder",
-        (".dlprof",),
-        write=functools.partial(write, options=options),
-        folder=True,
-        options=OPTIONS,
-        configure=_configure,
-        wrote=is_own_file,
-    )
-
-
-EXPORTER = _configure({})
+EXPORTER = Exporter(
+    "dlprof-reports",
+    "DLProf reports as CSV and JSON in a folder",
+    (".dlprof",),
+    write=write,
+    folder=True,
+    options=VERSION_OPTIONS,
+    wrote=is_own_file,
+)

@@ -10,9 +10,8 @@ import polars as pl
 from tracekit.core.figures import NAME, NODES, declare_figure
 from tracekit.core.figures.stacks import CallTree, compute_function_totals, select_heaviest_calls
 from tracekit.errors import MissingTableError
-from tracekit.exporters.stacks.options import EVENTS, Options
+from tracekit.exporters.stacks.options import EVENT_OPTIONS, EVENTS, StackSelection
 from tracekit.exporters.stacks.profile import has_stacks, read_profile
-from tracekit.registry.analyses import MAX_INTEGER, Option
 from tracekit.schemas import Column
 
 if TYPE_CHECKING:
@@ -41,19 +40,13 @@ def functions(inputs: FigureInputs, **options: Any) -> pl.DataFrame:
 def _read_call_tree(inputs: FigureInputs, *, events: str | None, **options: Any) -> CallTree:
     if events is None and not list_events_with_stacks(inputs.view):
         raise MissingTableError("the capture has no call stacks")
-    profile = read_profile(inputs.view.tables, Options(events=events, **options))
+    profile = read_profile(inputs.view.tables, StackSelection(events=events, **options))
     own = np.zeros(len(profile.parents), np.int64)
     own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
     rows = pl.DataFrame({"name": profile.functions, "module": profile.modules})
     return CallTree(profile.parents, profile.depths, profile.labels, own, rows)
 
 
-_OPTIONS = (
-    Option("events", "Events whose call stacks are counted; by default, the first that have stacks.", choices=EVENTS),
-    Option("weight", "Weight of a stack.", default="samples", choices=("samples", "time")),
-    Option("process", "Id of the process; by default, all processes.", "integer", minimum=-MAX_INTEGER),
-    Option("thread", "Id of the thread; by default, all threads.", "integer", minimum=-MAX_INTEGER),
-)
 _FUNCTION = (NAME, Column("module", "string", "Program or library of the function.", nullable=True))
 ANALYSES = (
     declare_figure(
@@ -71,7 +64,7 @@ ANALYSES = (
             Column("weight", "string", "What the weights are: samples, or time in ns."),
         ),
         tables=("stacks",),
-        options=(*_OPTIONS, NODES),
+        options=(*EVENT_OPTIONS, NODES),
     ),
     declare_figure(
         "functions",
@@ -83,7 +76,7 @@ ANALYSES = (
             Column("total", "int64", "Weight of the events whose call stack contains the function."),
         ),
         tables=("stacks",),
-        options=_OPTIONS,
+        options=EVENT_OPTIONS,
     ),
 )
 """The data of the figures of call stacks."""

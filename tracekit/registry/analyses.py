@@ -23,6 +23,7 @@ Value: TypeAlias = bool | int | str | tuple[str, ...] | None
 Scope: TypeAlias = Literal["trace", "set", "ncu"]
 MAX_INTEGER = (1 << 63) - 1
 _MAX_DIGITS = 19
+_FLAGS = {"yes": True, "no": False}
 BUILTIN_MODULES: Mapping[str, tuple[str, ...]] = {"figure": ("tracekit.core.figures", "tracekit.plan.stacks")}
 """The modules whose attribute ``ANALYSES`` lists the declarations of a kind of analysis, by kind."""
 
@@ -33,8 +34,8 @@ class Option(NamedTuple):
     Attributes:
         name: Name of the option.
         doc: Description of the option.
-        type: Type of the values. A flag is written without a value as text, and its value is True or False. A list is
-            written as strings separated by commas.
+        type: Type of the values. As text, a flag is written without a value or with the value yes or no, and a list as
+            strings separated by commas.
         default: Value if the option is not set.
         minimum: Smallest allowed integer.
         maximum: Largest allowed integer.
@@ -59,7 +60,7 @@ class Option(NamedTuple):
     def allowed_values_text(self) -> str:
         """The allowed values as text, such as "an integer from 0 to 100"."""
         if self.type == "flag":
-            return "True or False"
+            return "yes or no (in Python, True or False)"
         if self.type == "integer":
             upper = f"from {self.minimum} to {self.maximum}"
             return f"an integer {f'of at least {self.minimum}' if self.maximum == MAX_INTEGER else upper}"
@@ -77,6 +78,8 @@ class Option(NamedTuple):
         Raises:
             UnknownFormatError: The value is not allowed.
         """
+        if self.type == "flag":
+            return self.check(_FLAGS.get(text, text), owner)
         if self.type == "list":
             return self.check(tuple(item.strip() for item in text.split(",")), owner)
         digits = text.removeprefix("-")
@@ -89,6 +92,8 @@ class Option(NamedTuple):
         Raises:
             UnknownFormatError: The value is not allowed.
         """
+        if self.type == "list" and isinstance(value, tuple):
+            return tuple(str(self._replace(type="string").check(item, owner)) for item in value)
         if not self._is_allowed(value):
             message = f"{owner}: {value!r} is not a valid value of the option {self.name!r}"
             raise UnknownFormatError(message, hint=f"set {self.name} to {self.allowed_values_text}")
@@ -99,12 +104,7 @@ class Option(NamedTuple):
             return isinstance(value, bool)
         if self.type == "integer":
             return isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
-        if self.type == "list":
-            return isinstance(value, tuple) and all(map(self._is_allowed_string, value))
-        return self._is_allowed_string(value)
-
-    def _is_allowed_string(self, value: Value) -> bool:
-        return isinstance(value, str) and (not self.choices or value in self.choices)
+        return self.type == "string" and isinstance(value, str) and (not self.choices or value in self.choices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,9 +207,11 @@ def resolve_options(owner: str, options: Sequence[Option], values: Mapping[str, 
         UnknownFormatError: An option does not exist, a value is not allowed, a required option is missing, or two
             options exclude each other.
     """
+    checked: dict[str, Value] = {}
     for name, value in values.items():
-        _find_option(owner, options, name).check(value, owner)
-    resolved = {option.name: values.get(option.name, option.default) for option in options}
+        option = _find_option(owner, options, name)
+        checked[name] = option.parse(value, owner) if isinstance(value, str) else option.check(value, owner)
+    resolved = {option.name: checked.get(option.name, option.default) for option in options}
     for option in options:
         if option.is_required and resolved[option.name] is None:
             raise UnknownFormatError(f"{owner} requires the option {option.name!r}", hint=option.doc)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from tracekit.errors import ExportError, UnknownFormatError, create_choices_hint
+from tracekit.errors import ExportError
+from tracekit.registry.analyses import resolve_options
 from tracekit.registry.tables import Tables
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.registry.absence import Absence
+    from tracekit.registry.analyses import Option, Value
     from tracekit.registry.source import Source
     from tracekit.text.explanations import Explanation
 
@@ -287,42 +290,45 @@ class Exporter:
         format: Name of the format in kebab case, such as ``chrome-trace``.
         doc: Description of the files that are written, in one line.
         suffixes: Suffixes of the files that are written. The first one is the default.
-        write: Function that writes a whole trace to a path that does not exist yet.
-        write_table: Function that writes one table to a path that does not exist yet, for formats with one file per
-            table.
+        write: Function that writes a whole trace: ``write(view, path, progress)``. The path does not exist yet.
+        write_table: Function that writes one table, for formats with one file per table: ``write_table(view, name,
+            path, progress)``. The path does not exist yet.
         correlated: Whether a trace has to be correlated before it is written.
         folder: Whether ``write`` creates a folder.
-        options: Description of each option of the exporter, by option name.
-        configure: Function that returns the exporter with the given values of its options.
+        options: The options of the exporter. If there are any, ``write``, ``write_table`` and ``write_many`` are called
+            with the keyword argument ``options``, the checked values of all options by name.
         wrote: Function that returns whether this exporter wrote a file, and never raises an error. A folder can be
             replaced only if exporters wrote all its files. If None, folders of this exporter are never replaced.
-        write_many: Function that writes several traces to one path that does not exist yet. None if the format holds
-            one trace.
+        write_many: Function that writes several traces to one file: ``write_many(traces, path, progress)``. The path
+            does not exist yet. None if the format holds one trace.
     """
 
     format: str
     doc: str
     suffixes: tuple[str, ...]
-    write: Callable[[View, Path, Progress], None] | None = None
-    write_table: Callable[[Tables, str, Path, Progress], None] | None = None
+    write: Callable[..., None] | None = None
+    write_table: Callable[..., None] | None = None
     correlated: bool = field(default=False)
     folder: bool = field(default=False)
-    options: Mapping[str, str] = field(default_factory=dict)
-    configure: Callable[[Mapping[str, str]], Exporter] | None = None
+    options: tuple[Option, ...] = ()
     wrote: Callable[[Path], bool] | None = None
-    write_many: Callable[[ManyTraces, Path, Progress], None] | None = None
+    write_many: Callable[..., None] | None = None
 
-    def with_options(self, options: Mapping[str, str]) -> Exporter:
-        """Return the exporter with the given values of its options.
+    def with_options(self, values: Mapping[str, Value]) -> Exporter:
+        """Return the exporter with the given values of its options. Strings are parsed, other values are only checked.
 
         Raises:
-            UnknownFormatError: The exporter lacks one of the options.
+            UnknownFormatError: The exporter lacks one of the options, or a value is not allowed.
         """
-        unknown = [o for o in options if o not in self.options]
-        if unknown:
-            hint = create_choices_hint("options", self.options, unknown[0])
-            raise UnknownFormatError(f"the format {self.format} has no option {unknown[0]!r}", hint=hint)
-        return self.configure(options) if options and self.configure else self
+        options = resolve_options(f"the format {self.format}", self.options, values)
+        if not self.options:
+            return self
+
+        def bind(function: Callable[..., None] | None) -> Callable[..., None] | None:
+            return None if function is None else functools.partial(function, options=options)
+
+        write, write_table, write_many = map(bind, (self.write, self.write_table, self.write_many))
+        return replace(self, write=write, write_table=write_table, write_many=write_many)
 
     def check_folder(self, path: str | os.PathLike[str]) -> None:
         """Check that the path of a folder of tables does not end with the suffix of a file.

@@ -129,8 +129,6 @@ def _guard_exporter(exporter: Exporter, name: str) -> Exporter:
         for field in ("write", "write_table", "write_many")
         if (function := getattr(exporter, field)) is not None
     }
-    if exporter.configure is not None:
-        changed["configure"] = _ConfigureGuard(exporter.configure, name)
     if exporter.wrote is not None:
         changed["wrote"] = _Guard(exporter.wrote, name, "the function 'wrote'")
     return dataclasses.replace(exporter, **changed)
@@ -219,22 +217,6 @@ class _OpenGuard:
 
 
 @dataclass(frozen=True, slots=True)
-class _ConfigureGuard:
-    """The function ``configure`` of the exporter of a plug-in, whose result is guarded as well."""
-
-    function: Callable[[Mapping[str, str]], Exporter]
-    name: str
-
-    def __call__(self, options: Mapping[str, str]) -> Exporter:
-        """Return the guarded exporter with the given values of its options."""
-        with _converting_errors(self.name, "the function 'configure'"):
-            exporter = self.function(options)
-            if not isinstance(exporter, Exporter):
-                raise PluginError(f"the function 'configure' of {self.name} returned no tracekit.Exporter")
-        return _guard_exporter(exporter, self.name)
-
-
-@dataclass(frozen=True, slots=True)
 class _WriteGuard:
     """A function of the exporter of a plug-in that writes a file.
 
@@ -245,8 +227,8 @@ class _WriteGuard:
     name: str
     action: str
 
-    def __call__(self, *args: Any) -> None:
-        """Write the file. The last argument is the progress callback."""
+    def __call__(self, *args: Any, **options: Any) -> None:
+        """Write the file. The last positional argument is the progress callback."""
         *others, progress = args
         raised: list[BaseException] = []
 
@@ -260,7 +242,7 @@ class _WriteGuard:
         path = next((value for value in others if _is_path(value)), None)
         try:
             with _converting_errors(self.name, self.action, path):
-                self.function(*others, report_progress)
+                self.function(*others, report_progress, **options)
         except PluginError as e:
             if raised and e.__cause__ is raised[-1]:
                 raise raised[-1] from None

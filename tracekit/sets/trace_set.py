@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis import WhatIf, Why
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
+    from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress
     from tracekit.sets.engines import Engine
     from tracekit.sets.plots import SetPlots
@@ -750,7 +751,7 @@ class TraceSet:
         format: str | None = None,  # noqa: A002
         tables: Sequence[TableName] | None = None,
         overwrite: bool = False,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Value] | None = None,
         progress: Progress | None = None,
     ) -> Path:
         """Write the set in another format. The output is written completely or not at all.
@@ -764,7 +765,7 @@ class TraceSet:
             tables: Names of the tables to write. A format with one file per table writes a single table as one file.
                 If None, all tables are written except the large tables that are declared as optional.
             overwrite: Whether to replace an existing output.
-            options: Values of options of the exporter, by option name.
+            options: Values of options of the exporter, by option name. They may be texts, as on the command line.
             progress: Callback that receives the number of ranks written so far and the number of all ranks.
 
         Returns:

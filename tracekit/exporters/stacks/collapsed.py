@@ -15,18 +15,18 @@ from tracekit.exporters.stacks.options import create_stack_exporter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.exporters.stacks.options import Options
+    from tracekit.exporters.stacks.options import StackSelection
     from tracekit.registry.interface import Progress, View
 
 
-def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
+def write(view: View, path: Path, progress: Progress, selection: StackSelection) -> None:
     """Write the call stacks of a trace as collapsed stacks.
 
     If events are grouped by thread or process, the name of the group is the outermost frame of a stack.
 
     Raises:
         MissingTableError: The trace has no call stacks.
-        TracekitError: The options select no events.
+        TracekitError: The selection contains no events.
     """
     import numpy as np
     import pyarrow as pa
@@ -34,10 +34,10 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     from tracekit.exporters.stacks.profile import read_nonempty_profile, replace_separators
 
-    profile = read_nonempty_profile(view.tables, options)
+    profile = read_nonempty_profile(view.tables, selection)
     texts = replace_separators(profile.texts)
     heads = replace_separators(pa.array(["" if name is None else name for name in profile.groups]))
-    if options.by != "none":
+    if selection.by != "none":
         heads = pc.binary_join_element_wise(heads, "", ";")
     groups, nodes, weights = (profile.weights[c].to_numpy() for c in ("group", "node", "weight"))
     with path.open("wb") as file:

@@ -16,28 +16,28 @@ from tracekit.exporters.stacks.options import create_stack_exporter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.exporters.stacks.options import Options
+    from tracekit.exporters.stacks.options import StackSelection
     from tracekit.exporters.stacks.profile import Profile
     from tracekit.registry.interface import Progress, View
 
 
-def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
+def write(view: View, path: Path, progress: Progress, selection: StackSelection) -> None:
     """Write the call stacks of a trace as a gzipped pprof profile.
 
     Raises:
         MissingTableError: The trace has no call stacks.
-        TracekitError: The options select no events.
+        TracekitError: The selection contains no events.
     """
     from tracekit.exporters.stacks.profile import read_nonempty_profile
 
-    profile = read_nonempty_profile(view.tables, options)
+    profile = read_nonempty_profile(view.tables, selection)
     strings = _StringTable()
     message = schemas.load_message_class("pprof", "Profile")()
     kind = "samples" if profile.unit == "samples" else "time"
     message.sample_type.add(type=strings[kind], unit=strings["count" if kind == "samples" else profile.unit])
     message.time_nanos = int(view.info.get("origin_utc_ns", 0))
     message.duration_nanos = int(view.info.get("duration_ns", 0))
-    names = [None if name is None else (strings[options.by], strings[name]) for name in profile.groups]
+    names = [None if name is None else (strings[selection.by], strings[name]) for name in profile.groups]
     _add_functions_and_locations(message, profile, strings)
     groups, weights = (profile.weights[c].to_list() for c in ("group", "weight"))
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:

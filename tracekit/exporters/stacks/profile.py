@@ -19,7 +19,7 @@ from tracekit.system.forks import check_polars_can_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.exporters.stacks.options import Options
+    from tracekit.exporters.stacks.options import StackSelection
     from tracekit.registry.tables import Tables
     from tracekit.schemas.callstacks import Int64Array
 
@@ -95,7 +95,7 @@ class Profile:
             yield FrameTextBatch(rows, edges, self.labels[frames])
 
 
-def read_profile(tables: Tables, options: Options) -> Profile:
+def read_profile(tables: Tables, selection: StackSelection) -> Profile:
     """Return the weighted call stacks of the events of a trace that match the options.
 
     Events without a call stack are omitted.
@@ -104,22 +104,22 @@ def read_profile(tables: Tables, options: Options) -> Profile:
         MissingTableError: The trace has no call stacks.
     """
     check_polars_can_run()
-    name = options.events or next((n for n in EVENTS if has_stacks(tables, n)), None)
+    name = selection.events or next((n for n in EVENTS if has_stacks(tables, n)), None)
     if name is None or not has_stacks(tables, name):
         raise MissingTableError(
             f"the trace has no call stacks{'' if name is None else f' of {name}'}",
             hint=_create_missing_stacks_hint(tables, name),
         )
-    events = _select_events(tables, name, options)
-    keys = _KEYS[options.by]
+    events = _select_events(tables, name, selection)
+    keys = _KEYS[selection.by]
     weight = pl.len()
-    if options.weight == "time":
+    if selection.weight == "time":
         events, weight = _build_events_and_time_expr(tables, name, events)
     sums = events.group_by(*keys, "stack_id").agg(weight=weight.cast(pl.Int64)).collect()
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
     sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
-    texts, label_of_stack = _build_frame_texts_and_stack_labels(tables, with_modules=options.modules)
+    texts, label_of_stack = _build_frame_texts_and_stack_labels(tables, with_modules=selection.modules)
     text, functions, module = (texts[c].to_arrow().cast(pa.string()) for c in ("text", "symbol", "module"))
     stacks = scan_table(tables, "stacks").select(pl.col("parent_id").fill_null(0), "depth").collect()
     tree = _merge_stacks(stacks["parent_id"].to_numpy(), stacks["depth"].to_numpy().astype(np.int64), label_of_stack)
@@ -130,12 +130,12 @@ def read_profile(tables: Tables, options: Options) -> Profile:
         .agg(pl.col("weight").sum())
         .sort("group", "node")
     )
-    unit = "samples" if options.weight == "samples" else "nanoseconds"
+    unit = "samples" if selection.weight == "samples" else "nanoseconds"
     names = _format_group_names(tables, groups, keys)
     return Profile(name, unit, text, functions, module, parents, labels, depths, names, weights)
 
 
-def read_nonempty_profile(tables: Tables, options: Options) -> Profile:
+def read_nonempty_profile(tables: Tables, selection: StackSelection) -> Profile:
     """Return the result of ``read_profile``, or raise an error if the options select no events with call stacks.
 
     Raises:
@@ -143,17 +143,20 @@ def read_nonempty_profile(tables: Tables, options: Options) -> Profile:
         TracekitError: The thread or process in the options has no call stacks, or the range does not exist. The hint
             lists valid values.
     """
-    profile = read_profile(tables, options)
+    profile = read_profile(tables, selection)
     if profile.weights.is_empty():
-        raise _create_empty_selection_error(tables, profile.events, options)
+        raise _create_empty_selection_error(tables, profile.events, selection)
     return profile
 
 
-def _create_empty_selection_error(tables: Tables, event_kind: str, options: Options) -> TracekitError:
+def _create_empty_selection_error(tables: Tables, event_kind: str, selection: StackSelection) -> TracekitError:
     """Return the error to raise if the options select none of the events with call stacks."""
     events = _read_events_with_stacks(tables, event_kind)
     selected = f"call stacks of {event_kind}"
-    for noun, plural_noun, number in (("process", "processes", options.process), ("thread", "threads", options.thread)):
+    for noun, plural_noun, number in (
+        ("process", "processes", selection.process),
+        ("thread", "threads", selection.thread),
+    ):
         if number is None:
             continue
         column = f"{noun}_id"
@@ -163,7 +166,7 @@ def _create_empty_selection_error(tables: Tables, event_kind: str, options: Opti
             return TracekitError(f"{noun} {number} has no {selected}", hint=hint)
         events = events.filter(pl.col(column) == number)
         selected += f" in {noun} {number}"
-    range_name = options.range or ""
+    range_name = selection.range or ""
     ranges = scan_table(tables, "nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
     names = ranges.select(pl.col("name").cast(pl.String)).collect()["name"].drop_nulls().unique(maintain_order=True)
     if range_name not in names.to_list():
@@ -196,17 +199,17 @@ def _create_missing_stacks_hint(tables: Tables, event_kind: str | None) -> str:
     return _EXPORT_HINT if _read_events(tables, event_kind).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
-def _select_events(tables: Tables, event_kind: str, options: Options) -> pl.LazyFrame:
+def _select_events(tables: Tables, event_kind: str, selection: StackSelection) -> pl.LazyFrame:
     """Return the events with a call stack that match the thread, process and range in the options."""
     events = _read_events_with_stacks(tables, event_kind)
-    if options.thread is not None:
-        events = events.filter(pl.col("thread_id") == options.thread)
-    if options.process is not None:
-        events = events.filter(pl.col("process_id") == options.process)
+    if selection.thread is not None:
+        events = events.filter(pl.col("thread_id") == selection.thread)
+    if selection.process is not None:
+        events = events.filter(pl.col("process_id") == selection.process)
     return (
         events
-        if options.range is None
-        else _select_events_inside_ranges(tables, events, options.range, _find_time_column(event_kind))
+        if selection.range is None
+        else _select_events_inside_ranges(tables, events, selection.range, _find_time_column(event_kind))
     )
 
 

@@ -15,24 +15,24 @@ from tracekit.exporters.stacks.options import create_stack_exporter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.exporters.stacks.options import Options
+    from tracekit.exporters.stacks.options import StackSelection
     from tracekit.registry.interface import Progress, View
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
+def write(view: View, path: Path, progress: Progress, selection: StackSelection) -> None:
     """Write the call stacks of a trace in the JSON format of speedscope.
 
     Raises:
         MissingTableError: The trace has no call stacks.
-        TracekitError: The options select no events.
+        TracekitError: The selection contains no events.
     """
     import polars as pl
 
     from tracekit.exporters.stacks.profile import read_nonempty_profile
 
-    profile = read_nonempty_profile(view.tables, options)
+    profile = read_nonempty_profile(view.tables, selection)
     unit = "none" if profile.unit == "samples" else profile.unit
     frames = [{"name": text} for text in profile.texts.to_pylist()]
     head = {"$schema": _SCHEMA, "exporter": "tracekit", "name": profile.events, "shared": {"frames": frames}}

@@ -6,31 +6,26 @@ TensorBoard groups the nodes. The file does not contain the user, host or comman
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from tracekit.errors import ExportError, UnknownFormatError
+from tracekit.errors import ExportError
+from tracekit.registry.analyses import Option
 from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress, View
 
-OPTIONS = {
-    "time": "time that TensorBoard shows as compute time: gpu (default) or cpu",
-    "steps": "number of iterations for which separate statistics are written (default 10)",
-}
-STEPS = 10
-_MAX_STEPS = 10_000
 _RESERVED = "tfevents"
 _MAX_DIGITS = 19
 _SUFFIX = ".tracekit"
 
 
-def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
+def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, Value]) -> None:
     """Write a trace to a TensorBoard event file in a new folder.
 
     Raises:
@@ -46,11 +41,8 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
     if not tables["nodes"].height:
         hint = "record ranges or kernels: nsys profile -t cuda,nvtx"
         raise ExportError("the trace has no ops to draw", path=path, hint=hint)
-    settings = options or {}
     origin = _parse_origin_ns(view.info.get("origin_utc_ns", ""))
-    records = encode_events(
-        tables, origin, time_kind=settings.get("time", "gpu"), max_steps=int(settings.get("steps", STEPS))
-    )
+    records = encode_events(tables, origin, time_kind=str(options["time"]), max_steps=cast("int", options["steps"]))
     path.mkdir()
     with (path / f"events.out.tfevents.{origin // 10**9:010d}{_SUFFIX}").open("wb") as sink:
         for number, record in enumerate(records, 1):
@@ -68,31 +60,26 @@ def _parse_origin_ns(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
 
 
-def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter of TensorBoard event files, configured with the given options.
-
-    Raises:
-        UnknownFormatError: The value of an option is invalid.
-    """
-    if options.get("time", "gpu") not in ("gpu", "cpu"):
-        raise UnknownFormatError(
-            f"{options['time']!r} is not a valid value of the option time", hint="use time=gpu or time=cpu"
-        )
-    steps = options.get("steps", "0")
-    if not steps.isdecimal() or len(steps) > len(str(_MAX_STEPS)) or int(steps) > _MAX_STEPS:
-        raise UnknownFormatError(
-            f"{steps!r} is not a valid value of the option steps", hint=f"use a number from 0 to {_MAX_STEPS}"
-        )
-    return Exporter(
-        "tfevents",
-        "TensorBoard event file in a folder: ops as a graph with compute times, scalars and tables",
-        (".tensorboard",),
-        write=functools.partial(write, options=options),
-        folder=True,
-        options=OPTIONS,
-        configure=_configure,
-        wrote=is_own_file,
-    )
-
-
-EXPORTER = _configure({})
+EXPORTER = Exporter(
+    "tfevents",
+    "TensorBoard event file in a folder: ops as a graph with compute times, scalars and tables",
+    (".tensorboard",),
+    write=write,
+    folder=True,
+    options=(
+        Option(
+            "time",
+            "time that TensorBoard shows as compute time: gpu (default) or cpu",
+            default="gpu",
+            choices=("gpu", "cpu"),
+        ),
+        Option(
+            "steps",
+            "number of iterations for which separate statistics are written (default 10)",
+            "integer",
+            10,
+            maximum=10_000,
+        ),
+    ),
+    wrote=is_own_file,
+)

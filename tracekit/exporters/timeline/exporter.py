@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.errors import UnknownFormatError, create_choices_hint
+from tracekit.registry.analyses import Option
 from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from tracekit.registry.interface import ManyTraces, Progress, View
@@ -31,30 +31,20 @@ ON_REQUEST = (
 
 They may have very many events, or they are in reports but not in exports, such as ``compilation``.
 """
-OPTIONS = {
-    "tracks": f"names of the tracks to draw, separated by commas: {', '.join(BY_DEFAULT)} (drawn by default), "
+TRACKS = Option(
+    "tracks",
+    f"names of the tracks to draw, separated by commas: {', '.join(BY_DEFAULT)} (drawn by default), "
     f"{', '.join(ON_REQUEST)} (drawn only on request), default (all that are drawn by default), or all",
-}
+    "list",
+    (DEFAULT,),
+    choices=(DEFAULT, ALL, *BY_DEFAULT, *ON_REQUEST),
+)
 
 
-def parse_tracks(option_values: Mapping[str, str]) -> frozenset[str]:
-    """Return the names of the tracks that the option ``tracks`` selects.
-
-    Args:
-        option_values: Option values, by option name.
-
-    Raises:
-        UnknownFormatError: A track name is unknown.
-    """
-    every = (*BY_DEFAULT, *ON_REQUEST)
-    groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}
-    names = [name.strip() for name in option_values.get("tracks", DEFAULT).split(",")]
-    for name in names:
-        if name not in groups:
-            raise UnknownFormatError(
-                f"there are no tracks named {name!r}", hint=create_choices_hint("tracks", groups, name)
-            )
-    return frozenset(track for name in names for track in groups[name])
+def select_tracks(names: Sequence[str]) -> frozenset[str]:
+    """Return the names of the tracks that a value of the option ``tracks`` selects."""
+    groups = {DEFAULT: BY_DEFAULT, ALL: (*BY_DEFAULT, *ON_REQUEST)}
+    return frozenset(track for name in names for track in groups.get(name, (name,)))
 
 
 def concat_expr(parts: Iterable[str | pl.Expr]) -> pl.Expr:
@@ -78,33 +68,24 @@ def create_timeline_exporter(package: str, name: str, description: str, suffixes
         description: Description of the format for lists of formats.
         suffixes: File name suffixes of the format, beginning with the default.
     """
-
-    def configure(option_values: Mapping[str, str]) -> Exporter:
-        """Return the exporter, configured with the given options.
-
-        Raises:
-            UnknownFormatError: The value of an option is invalid.
-        """
-        tracks = parse_tracks(option_values)
-        return Exporter(
-            name,
-            description,
-            suffixes,
-            write=functools.partial(_write, package, tracks),
-            write_many=functools.partial(_write_many, package, tracks),
-            correlated=True,
-            options=OPTIONS,
-            configure=configure,
-        )
-
-    return configure({})
+    return Exporter(
+        name,
+        description,
+        suffixes,
+        write=functools.partial(_write, package),
+        write_many=functools.partial(_write_many, package),
+        correlated=True,
+        options=(TRACKS,),
+    )
 
 
-def _write(package: str, tracks: Collection[str], view: View, path: Path, progress: Progress) -> None:
+def _write(package: str, view: View, path: Path, progress: Progress, *, options: Mapping[str, Any]) -> None:
     """Write the events on the selected tracks of a trace to a file."""
-    importlib.import_module(f"{package}.export").write(view, path, progress, tracks)
+    importlib.import_module(f"{package}.export").write(view, path, progress, select_tracks(options["tracks"]))
 
 
-def _write_many(package: str, tracks: Collection[str], traces: ManyTraces, path: Path, progress: Progress) -> None:
+def _write_many(
+    package: str, traces: ManyTraces, path: Path, progress: Progress, *, options: Mapping[str, Any]
+) -> None:
     """Write the events on the selected tracks of several traces to one file. Each trace has its own processes."""
-    importlib.import_module(f"{package}.many").write(traces, path, progress, tracks)
+    importlib.import_module(f"{package}.many").write(traces, path, progress, select_tracks(options["tracks"]))
