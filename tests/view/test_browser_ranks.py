@@ -11,7 +11,7 @@ from tests.view import browser
 from tests.view.browser import Tab, Table, shown
 from tests.view.checks import check_rows
 from tests.view.support import FIXTURES, running
-from tracekit.view.sources import MAPS, PACES
+from tracekit.plots.recipes import MAPS, PACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

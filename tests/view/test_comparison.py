@@ -63,11 +63,11 @@ def test_the_other_side_is_the_next_capture() -> None:
     )
     assert comparison.parse_compared_aggregation(captures, chosen) == CaptureAggregation(0, 1, 2, "x")
     trace = captures.all[0].get_aggregated_trace(CaptureAggregation())
-    rows = find_dataset("comparison").rows(TableInputs(trace, {"by": "kernels", "other_capture": "1"}, captures))
+    rows = find_dataset("comparison").read_rows(TableInputs(trace, {"by": "kernels", "other_capture": "1"}, captures))
     assert dict(rows.frame.select("name", "status").rows()) == {"a": "gone", "b": "new"}
     for arguments in ({}, {"by": "nope"}, {"by": "kernels", "other_capture": "7"}):
         with pytest.raises(TracekitError):
-            find_dataset("comparison").rows(TableInputs(trace, arguments, captures))
+            find_dataset("comparison").read_rows(TableInputs(trace, arguments, captures))
     captures.close()
 
 
@@ -112,6 +112,6 @@ def test_the_page_says_that_there_is_nothing_to_compare() -> None:
 def test_durations_of_iterations_include_the_gpu() -> None:
     """The CPU runs ahead, so that most kernels of an iteration run after it has ended on the CPU."""
     with tk.load(FIXTURES / "steps" / "nested.sqlite") as trace:
-        rows = find_dataset("iterations").rows(TableInputs(trace.rollup(), {})).frame
+        rows = find_dataset("iterations").read_rows(TableInputs(trace.rollup(), {})).frame
     assert rows["duration_ns"].to_list() == (rows["window_end_ns"] - rows["window_start_ns"]).to_list()
     assert rows["kernel_time_percent"].is_between(0, 100).all()

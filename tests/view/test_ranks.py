@@ -14,13 +14,14 @@ from tests.builders.ranks import kernel, write_capture
 from tests.view.support import FIXTURES, call, captures_of, running, table, texts
 from tracekit.core.communication import Communication
 from tracekit.errors import TracekitError
+from tracekit.plots.recipes import MAPS, PACES
 from tracekit.view import pages, ranks
 from tracekit.view import query as queries
 from tracekit.view.captures import Captures, open_captures
 from tracekit.view.datasets import find_dataset
 from tracekit.view.query import Query
 from tracekit.view.server import Viewer
-from tracekit.view.sources import MAPS, PACES, TableInputs
+from tracekit.view.sources import TableInputs
 from tracekit.view.state import CaptureAggregation
 
 RANKS = sorted((FIXTURES / "ranks").glob("*.nsys-rep"))
@@ -230,4 +231,4 @@ def test_a_capture_without_a_file() -> None:
 def test_requests_that_are_not_valid(name: str, arguments: dict[str, str], problem: str) -> None:
     trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1}])})
     with pytest.raises(TracekitError, match=problem):
-        find_dataset(name).rows(TableInputs(trace, arguments))
+        find_dataset(name).read_rows(TableInputs(trace, arguments))

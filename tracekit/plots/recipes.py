@@ -39,6 +39,17 @@ _OF_RANKS = {
 _POINTS = 2000
 _INDEX = "__index_level_0__"
 
+MAPS = {
+    "cuda_gpu_time_util_map": "Kernels",
+    "nccl_gpu_time_util_map": "NCCL",
+    "mpi_gpu_time_util_map": "MPI",
+    "ucx_gpu_time_util_map": "UCX",
+    "gpu_metric_util_map": "GPU metrics",
+}
+"""Titles of the recipes that are drawn as heat maps."""
+PACES = {"cuda_gpu_kern_pace": "Kernels", "nvtx_pace": "NVTX ranges", "nvtx_gpu_proj_pace": "NVTX ranges on the GPU"}
+"""Titles of the recipes that are drawn as occurrences."""
+
 
 def draw_recipe_figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
     """Draw and return the figures of a recipe.

@@ -10,6 +10,7 @@ from tracekit.exporters.html.markup import Section, Table
 from tracekit.exporters.html.sections import WHOLE_CAPTURE, Contents
 from tracekit.plots import recipes as plots
 from tracekit.plots.labels import format_nanoseconds
+from tracekit.plots.recipes import MAPS
 from tracekit.sets import recipes
 from tracekit.sets.notices import explain_missing_recipes, list_notices_of_ranks
 
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
     from tracekit.registry.interface import Progress
     from tracekit.sets.trace_set import TraceSet
 
-MAPS = {
-    "cuda_gpu_time_util_map": "Kernels",
-    "nccl_gpu_time_util_map": "NCCL and other kernels",
-    "mpi_gpu_time_util_map": "MPI calls and kernels",
-    "ucx_gpu_time_util_map": "UCX calls and kernels",
-    "gpu_metric_util_map": "GPU metrics",
-}
-"""The recipes that are drawn as heat maps, with descriptions of their content."""
 _ROWS = 50
 _RECIPES = ("gpu_time_sum", "comm_sum", "comm_skew", "iteration_spread", "cuda_gpu_kern_sum", *MAPS)
 _RECIPES_OF_SECTIONS = {

@@ -5,6 +5,7 @@ To add a table to a page, add a ``Dataset`` to ``DATASETS`` and name it in ``pag
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,8 +45,12 @@ class Dataset:
     Attributes:
         name: Name, which is part of the URL.
         title: Heading above the table.
-        rows: Function that computes the rows.
+        shows: Name of the declared table, report, rule or recipe that has the rows, or from which they are computed. It
+            determines why there are no rows.
         sort: The initial sort order: a column and ``desc`` or ``asc``, such as ``total_time_ns:desc``.
+        rows: Function that computes the rows. If None, the rows are those of ``shows``.
+        share_of: Name of a column. A column with its values as percentages of their sum is inserted after it.
+        recipe_argument: Name of the argument that contains the name of the recipe, instead of ``shows``.
         first: Columns that are shown before the others.
         hidden: Columns that are hidden until the user selects them.
         key: Column that identifies a row, for tables with detail tables below them.
@@ -59,8 +64,11 @@ class Dataset:
 
     name: str
     title: str
-    rows: Callable[[TableInputs], Rows]
+    shows: str
     sort: str = ""
+    rows: Callable[[TableInputs], Rows] | None = None
+    share_of: str = ""
+    recipe_argument: str = ""
     first: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     key: str | None = None
@@ -69,6 +77,11 @@ class Dataset:
     link: Link | None = None
     note: str = ""
     tree: Tree | None = None
+
+    def read_rows(self, inputs: TableInputs) -> Rows:
+        """Return the rows of the table."""
+        rows = sources.read_result(inputs, self.shows) if self.rows is None else self.rows(inputs)
+        return sources.add_share_column(rows, self.share_of) if self.share_of in rows.frame.columns else rows
 
 
 PARTS = tuple(
@@ -83,14 +96,15 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "op_types",
             "Op types",
-            sources.read_op_types,
+            "ops",
             "total_gpu_time_ns:desc",
             link=Link("ops", "Ops", "ops", {"op_type": "op_type"}),
+            rows=sources.read_op_types,
         ),
         Dataset(
             "ops",
             "Ops",
-            sources.create_table_reader("ops", "gpu_time_ns"),
+            "ops",
             "gpu_time_ns:desc",
             first=(
                 "op_name",
@@ -106,12 +120,13 @@ DATASETS: Mapping[str, Dataset] = {
             key="op_id",
             select={"op_id": "op_id"},
             note="Select an op to see its kernels and calls below.",
+            share_of="gpu_time_ns",
         ),
-        Dataset("op_kernels", "Kernels of the op", sources.read_op_kernels, "total_gpu_time_ns:desc"),
+        Dataset("op_kernels", "Kernels of the op", "kernels", "total_gpu_time_ns:desc", rows=sources.read_op_kernels),
         Dataset(
             "op_instances",
             "Calls of the op",
-            sources.read_op_instances,
+            "op_instances",
             "gpu_time_ns:desc",
             first=(
                 "op_instance_id",
@@ -123,59 +138,65 @@ DATASETS: Mapping[str, Dataset] = {
                 "output_shapes",
             ),
             hidden=("op_id", "op_name", "process_id"),
+            rows=sources.read_op_instances,
         ),
         Dataset(
             "kernel_iterations",
             "Iterations",
-            sources.read_iterations,
+            "iterations",
             "iteration:asc",
             key="iteration",
             select={"iteration": "iteration"},
             note="Select an iteration to see its kernels below.",
             hidden=PARTS,
+            rows=sources.read_iterations,
         ),
         Dataset(
             "op_iterations",
             "Iterations",
-            sources.read_iterations,
+            "iterations",
             "iteration:asc",
             key="iteration",
             select={"iteration": "iteration"},
             note="Select an iteration to see its ops below.",
             hidden=PARTS,
+            rows=sources.read_iterations,
         ),
-        Dataset("iterations", "Iterations", sources.read_iterations, "iteration:asc"),
+        Dataset("iterations", "Iterations", "iterations", "iteration:asc", rows=sources.read_iterations),
         Dataset(
             "iteration_kernels",
             "Kernels of the iteration",
-            sources.read_iteration_kernels,
+            "kernels",
             "gpu_duration_ns:desc",
             hidden=("op_type", "op_id", "direction", "start_ns", "end_ns", "iteration"),
+            rows=sources.read_iteration_kernels,
         ),
         Dataset(
             "iteration_ops",
             "Ops of the iteration",
-            sources.read_iteration_ops,
+            "ops",
             "gpu_time_ns:desc",
             key="op_id",
             select={"op_id": "op_id"},
             note="Select an op to see its kernels below.",
+            rows=sources.read_iteration_ops,
         ),
-        Dataset("gpus", "GPUs", sources.read_gpus, "device_id:asc"),
+        Dataset("gpus", "GPUs", "iterations", "device_id:asc", rows=sources.read_gpus),
         Dataset(
             "kernels",
             "Kernels by name and launch shape",
-            sources.read_launch_shapes,
+            "kernels",
             "total_time_ns:desc",
             key="shape_id",
             select={"name": "name", "grid": "grid", "block": "block"},
             hidden=("shape_id", "first_start_ns"),
             note="Select a row to see its launches below.",
+            rows=sources.read_launch_shapes,
         ),
         Dataset(
             "launches",
             "Launches",
-            sources.read_launches,
+            "kernels",
             "start_ns:asc",
             first=(
                 "kernel_id",
@@ -198,48 +219,46 @@ DATASETS: Mapping[str, Dataset] = {
                 "correlation_id",
                 "api_call_id",
             ),
+            rows=sources.read_launches,
         ),
         Dataset(
             "copies",
             "Memory operations by kind",
-            sources.create_report_reader("cuda_gpu_mem_time_sum"),
+            "cuda_gpu_mem_time_sum",
             "total_time_ns:desc",
         ),
-        Dataset("copy_sizes", "Sizes by kind", sources.create_report_reader("cuda_gpu_mem_size_sum"), "total_mb:desc"),
+        Dataset("copy_sizes", "Sizes by kind", "cuda_gpu_mem_size_sum", "total_mb:desc"),
         Dataset(
             "memcpys",
             "Memory copies",
-            sources.create_interval_reader("memcpys"),
+            "memcpys",
             "start_ns:asc",
             first=("memcpy_id", "copy_kind", "bytes", "duration_ns"),
         ),
         Dataset(
             "memsets",
             "Memory sets",
-            sources.create_interval_reader("memsets"),
+            "memsets",
             "start_ns:asc",
             first=("memset_id", "bytes", "duration_ns"),
         ),
-        Dataset("memory_peak", "Peak of GPU memory", sources.create_report_reader("gpu_memory_peak")),
-        Dataset("memory_alive", "Allocations at the peak", sources.create_report_reader("gpu_memory_alive")),
-        Dataset("api", "API calls by function", sources.create_report_reader("cuda_api_sum"), "total_time_ns:desc"),
+        Dataset("memory_peak", "Peak of GPU memory", "gpu_memory_peak"),
+        Dataset("memory_alive", "Allocations at the peak", "gpu_memory_alive"),
+        Dataset("api", "API calls by function", "cuda_api_sum", "total_time_ns:desc"),
         Dataset(
             "api_calls",
             "API calls",
-            sources.create_interval_reader("api_calls"),
+            "api_calls",
             "start_ns:asc",
             first=("api_call_id", "name", "duration_ns", "start_ns"),
             hidden=("name_id", "callchain_id"),
         ),
-        Dataset(
-            "osrt", "Operating system calls by function", sources.create_report_reader("osrt_sum"), "total_time_ns:desc"
-        ),
-        Dataset("nvtx", "NVTX ranges by name", sources.create_report_reader("nvtx_sum"), "total_time_ns:desc"),
-        Dataset("nvtx_gpu", "NVTX ranges by GPU activity", sources.create_report_reader("nvtx_gpu_proj_sum")),
+        Dataset("nvtx", "NVTX ranges by name", "nvtx_sum", "total_time_ns:desc"),
+        Dataset("nvtx_gpu", "NVTX ranges by GPU activity", "nvtx_gpu_proj_sum"),
         Dataset(
             "nvtx_ranges",
             "NVTX ranges",
-            sources.create_interval_reader("nvtx_ranges"),
+            "nvtx_ranges",
             "start_ns:asc",
             first=(
                 "range_id",
@@ -253,92 +272,114 @@ DATASETS: Mapping[str, Dataset] = {
                 "path",
             ),
         ),
-        Dataset(
-            "idle_causes", "Idle time by cause", sources.create_rule_reader("gpu_idle_causes"), "total_time_ns:desc"
-        ),
-        Dataset("idle_gaps", "Longest gaps", sources.create_rule_reader("gpu_idle_gaps"), "duration_ns:desc"),
-        Dataset("collectives", "NCCL kernels by name", sources.read_collectives, "total_time_ns:desc"),
+        Dataset("idle_causes", "Idle time by cause", "gpu_idle_causes", "total_time_ns:desc"),
+        Dataset("idle_gaps", "Longest gaps", "gpu_idle_gaps", "duration_ns:desc"),
+        Dataset("collectives", "NCCL kernels by name", "kernels", "total_time_ns:desc", rows=sources.read_collectives),
         Dataset(
             "collective_launches",
             "NCCL kernels",
-            sources.read_collective_launches,
+            "kernels",
             "start_ns:asc",
             first=("kernel_id", "short_name", "duration_ns", "start_ns", "device_id", "stream_id", "range_path"),
+            rows=sources.read_collective_launches,
         ),
         Dataset(
             "ranks_summary",
             "Collectives and messages across ranks, by size",
-            sources.create_communication_reader("summary"),
+            "comm_sum",
             "time_ns:desc",
             note="A rank waits until the last rank arrives. The remaining time is the transfer.",
+            rows=sources.create_communication_reader("summary"),
         ),
         Dataset(
             "ranks_arrivals",
             "Delays and waiting times by rank",
-            sources.create_communication_reader("arrivals"),
+            "comm_skew",
             "delay_ns:desc",
             first=("rank", "kind", "communicator", "count", "last_count"),
+            rows=sources.create_communication_reader("arrivals"),
         ),
         Dataset(
             "ranks_stragglers",
             "Stragglers and the phase in which they lose time",
-            sources.create_communication_reader("stragglers"),
+            "iteration_spread",
+            rows=sources.create_communication_reader("stragglers"),
         ),
         Dataset(
             "ranks_iterations",
             "Iterations across ranks",
-            sources.create_communication_reader("iterations"),
+            "iteration_spread",
             "iteration:asc",
             has_sums=False,
+            rows=sources.create_communication_reader("iterations"),
         ),
         Dataset(
             "ranks_operations",
             "Collectives and messages across ranks",
-            sources.create_communication_reader("operations"),
+            "comm_skew",
+            rows=sources.create_communication_reader("operations"),
         ),
         Dataset(
             "ranks_clocks",
             "Clocks of the ranks",
-            sources.create_communication_reader("clocks"),
+            "comm_skew",
             "rank:asc",
             has_sums=False,
+            rows=sources.create_communication_reader("clocks"),
         ),
-        Dataset("gpu_time", "GPUs of all ranks", sources.read_gpu_time, "rank:asc"),
-        Dataset("utilization", "Utilization by bins of time", sources.read_utilization, has_sums=False),
-        Dataset("pace", "Occurrences", sources.read_pace),
-        Dataset("mpi", "MPI calls by function", sources.create_report_reader("mpi_event_sum")),
-        Dataset("stack_functions", "Functions", sources.read_stack_functions),
+        Dataset("gpu_time", "GPUs of all ranks", "gpu_time_sum", "rank:asc", rows=sources.read_gpu_time),
+        Dataset(
+            "utilization",
+            "Utilization by bins of time",
+            "cuda_gpu_time_util_map",
+            has_sums=False,
+            rows=sources.read_utilization,
+            recipe_argument="map",
+        ),
+        Dataset("pace", "Occurrences", "cuda_gpu_kern_pace", rows=sources.read_pace, recipe_argument="kind"),
+        Dataset("mpi", "MPI calls by function", "mpi_event_sum"),
+        Dataset("stack_functions", "Functions", "stacks", rows=sources.read_stack_functions),
         Dataset(
             "stack_events",
             "Events",
-            sources.read_stack_events,
+            "stacks",
             key="event",
             select={"stack_id": "stack_id"},
             note="Select an event to see its call stack below.",
             hidden=("process_id", "correlation_id", "stack_id", "cpu_cycles"),
+            rows=sources.read_stack_events,
         ),
-        Dataset("stack_frames", "Call stack, the innermost function first", sources.read_stack_frames, has_sums=False),
-        Dataset("metrics", "GPU metrics", sources.read_metric_summary, "device_id:asc"),
-        Dataset("roofline", "Roofline", sources.create_report_reader("ncu_roofline")),
-        Dataset("limiters", "What limits each kernel", sources.create_report_reader("ncu_limiter")),
+        Dataset(
+            "stack_frames",
+            "Call stack, the innermost function first",
+            "stacks",
+            has_sums=False,
+            rows=sources.read_stack_frames,
+        ),
+        Dataset("metrics", "GPU metrics", "gpu_metrics", "device_id:asc", rows=sources.read_metric_summary),
+        Dataset("roofline", "Roofline", "ncu_roofline"),
+        Dataset("limiters", "What limits each kernel", "ncu_limiter"),
         Dataset(
             "ncu_launches",
             "Launches",
-            sources.read_ncu_launches,
+            "ncu_launches",
             "duration_ns:desc",
             key="launch_id",
             select={"launch_id": "launch_id"},
             note="Select a launch to see its rules and metrics below.",
+            share_of="duration_ns",
         ),
-        Dataset("ncu_rules", "Rules of the launch", sources.create_ncu_launch_reader("ncu_rules")),
-        Dataset("ncu_metrics", "Metrics of the launch", sources.create_ncu_launch_reader("ncu_metrics")),
-        Dataset("graph_nodes", "Graph nodes", sources.create_table_reader("graph_nodes")),
-        Dataset("graph_summary", "Scopes of the graph", sources.create_report_reader("graph_summary")),
-        Dataset("scalars", "Scalars", sources.create_table_reader("scalars")),
+        Dataset("ncu_rules", "Rules of the launch", "ncu_rules", rows=sources.create_ncu_launch_reader("ncu_rules")),
+        Dataset(
+            "ncu_metrics", "Metrics of the launch", "ncu_metrics", rows=sources.create_ncu_launch_reader("ncu_metrics")
+        ),
+        Dataset("graph_nodes", "Graph nodes", "graph_nodes"),
+        Dataset("graph_summary", "Scopes of the graph", "graph_summary"),
+        Dataset("scalars", "Scalars", "scalars"),
         Dataset(
             "groups",
             "Groups",
-            sources.read_groups,
+            "group_nodes",
             has_sums=False,
             first=("group", "direction", "gpu_time_ns", "cpu_time_ns", "instance_count", "op_count"),
             hidden=("group_node_id", "parent_id", "api_time_ns"),
@@ -347,25 +388,26 @@ DATASETS: Mapping[str, Dataset] = {
             note="Click on the arrow of a group, or press Enter, to expand or collapse it. Sort by a column to rank "
             "all groups. Select a group to see its ops below.",
             tree=Tree("group_node_id", "parent_id", "level", "group"),
+            rows=sources.read_groups,
         ),
         Dataset(
             "group_ops",
             "Ops in the group",
-            sources.read_group_ops,
+            "ops",
             "gpu_time_ns:desc",
             first=("op_name", "direction", "op_type", "gpu_time_ns", "share_percent", "cpu_time_ns", "instance_count"),
             hidden=("is_associated", "stack_trace", "api_time_ns"),
+            rows=sources.read_group_ops,
         ),
         Dataset(
             "comparison",
             "By name",
-            sources.read_comparison,
+            "kernels",
             note="Sorted by the size of the change. A change is significant if A and B differ by more than the "
             "iterations of A or of B differ among themselves, and by more than two runs of one program may differ.",
             hidden=("p_value",),
+            rows=sources.read_comparison,
         ),
-        Dataset("advise", "Advice", sources.create_report_reader("advise")),
-        Dataset("expert", "Findings of DLProf's rules", sources.create_report_reader("expert-systems")),
     )
 }
 
@@ -376,10 +418,9 @@ def find_dataset(name: str) -> Dataset:
     Raises:
         TracekitError: The table does not exist.
     """
-    if name.startswith("table:"):
-        return Dataset(
-            name, name.removeprefix("table:"), sources.create_declared_table_reader(name.removeprefix("table:"))
-        )
+    table = name.removeprefix("table:")
+    if table != name:
+        return Dataset(name, table, table, rows=functools.partial(sources.read_declared_table, name=table))
     if name not in DATASETS:
         raise TracekitError(f"the viewer has no table {name!r}", hint="follow a link of the viewer, or correct the URL")
     return DATASETS[name]

@@ -94,7 +94,7 @@ def load_rows(captures: Captures, query: Query) -> Rows:
         captures[query.at],
         query.at.include_warm_up,
     )
-    return captures.get_rows(query.create_rows_cache_key(), lambda: find_dataset(query.table).rows(inputs))
+    return captures.get_rows(query.create_rows_cache_key(), lambda: find_dataset(query.table).read_rows(inputs))
 
 
 def compute_matching_row_numbers(captures: Captures, query: Query) -> pl.Series | None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
+from tracekit import schemas
 from tracekit.errors import TracekitError
+from tracekit.plots.recipes import MAPS, PACES
 from tracekit.trace import get_trace_view
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import Rows
@@ -18,25 +20,15 @@ from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tracekit.text.names import ReportName, RuleName, TableName
+    from tracekit.text.names import TableName
     from tracekit.trace import Trace
     from tracekit.view.captures import Capture, Captures
 
 INDENT = "\u2007\u2007"
 """Indentation of a level of the tree: spaces as wide as a digit, which a page does not collapse."""
 
-MAPS = {
-    "cuda_gpu_time_util_map": "Kernels",
-    "nccl_gpu_time_util_map": "NCCL",
-    "mpi_gpu_time_util_map": "MPI",
-    "ucx_gpu_time_util_map": "UCX",
-    "gpu_metric_util_map": "GPU metrics",
-}
-"""Titles of heat maps, by recipe."""
 MAX_BINS = 300
 """Maximum number of bins of a heat map."""
-PACES = {"cuda_gpu_kern_pace": "Kernels", "nvtx_pace": "NVTX ranges", "nvtx_gpu_proj_pace": "NVTX ranges on the GPU"}
-"""Titles of the kinds of occurrences on the page "Pace", by recipe."""
 MAX_EXACT = 2**53
 """Largest integer that a browser represents exactly."""
 
@@ -119,36 +111,11 @@ def add_share_column(rows: Rows, column: str, total: int | None = None, title: s
     )
 
 
-def create_report_reader(name: str) -> Callable[[TableInputs], Rows]:
-    """Return a function that computes the rows of a report of ``tracekit stats``."""
-    return lambda inputs: convert_report_rows(inputs.trace.stats(cast("ReportName", name)))
-
-
-def create_rule_reader(name: str) -> Callable[[TableInputs], Rows]:
-    """Return a function that computes the rows of a rule of ``tracekit analyze``."""
-    return lambda inputs: convert_report_rows(inputs.trace.analyze(cast("RuleName", name)))
-
-
-def create_table_reader(name: str, share_column: str | None = None) -> Callable[[TableInputs], Rows]:
-    """Return a function that reads a declared table.
-
-    Args:
-        name: Name of the table.
-        share_column: Name of a column. A column with its values as percentages of their sum is inserted after it. If
-            None, no column is inserted.
-    """
-
-    def read_rows(inputs: TableInputs) -> Rows:
-        """Return the rows of the table. Unless ``share_column`` is None, add its values as percentages of their sum."""
-        table = read_table_rows(inputs.trace, name)
-        return add_share_column(table, share_column) if share_column else table
-
-    return read_rows
-
-
-def create_interval_reader(name: str) -> Callable[[TableInputs], Rows]:
-    """Return a function that reads a declared table of intervals and adds a column with the durations."""
-    return lambda inputs: add_duration_column(read_table_rows(inputs.trace, name))
+def read_result(inputs: TableInputs, name: str) -> Rows:
+    """Return the rows of a declared table, a report or a rule. Intervals have a column with their durations."""
+    if name in schemas.table_names():
+        return add_duration_column(read_table_rows(inputs.trace, name))
+    return convert_report_rows(get_trace_view(inputs.trace).report(name).frame())
 
 
 def add_duration_column(rows: Rows) -> Rows:
@@ -525,12 +492,6 @@ def read_metric_summary(inputs: TableInputs) -> Rows:
     return _add_derived_titles(frame)
 
 
-def read_ncu_launches(inputs: TableInputs) -> Rows:
-    """Return the launches that Nsight Compute profiled, each with its share of the total duration."""
-    rows = read_table_rows(inputs.trace, "ncu_launches")
-    return add_share_column(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
-
-
 def create_ncu_launch_reader(table: str) -> Callable[[TableInputs], Rows]:
     """Return a function that reads the rows of a table for the selected launch of Nsight Compute."""
     return lambda inputs: read_table_rows(
@@ -550,12 +511,7 @@ def _parse_integer(text: str, name: str) -> int:
     return int(text)
 
 
-def create_declared_table_reader(name: str) -> Callable[[TableInputs], Rows]:
-    """Return a function that reads all columns of a declared table, with their names as titles."""
-
-    def read_rows(inputs: TableInputs) -> Rows:
-        """Return the rows of the declared table with all its columns."""
-        table = read_table_rows(inputs.trace, name, inputs.trace.schema(cast("TableName", name)).names)
-        return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
-
-    return read_rows
+def read_declared_table(inputs: TableInputs, name: str) -> Rows:
+    """Return the rows of a declared table with all its columns and their names as titles."""
+    table = read_table_rows(inputs.trace, name, inputs.trace.schema(cast("TableName", name)).names)
+    return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)

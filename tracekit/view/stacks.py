@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from tracekit.text.names import TableName
     from tracekit.trace import Trace
 
-EVENTS = {
-    "cpu_samples": "CPU samples",
-    "osrt_calls": "Operating system calls",
-    "api_calls": "CUDA API calls",
-    "python_samples": "Python samples",
-    "python_calls": "Python stacks of CUDA calls",
-}
-"""Titles of the kinds of events that have call stacks."""
 WEIGHTS = {"samples": "Number", "time": "Time"}
 PARAMETERS = ("events", "weight", "thread", "start", "end")
 """URL parameters of the page, which are also the arguments of its tables."""

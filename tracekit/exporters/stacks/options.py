@@ -14,14 +14,20 @@ if TYPE_CHECKING:
 
     from tracekit.registry.interface import Progress, View
 
-EVENTS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples", "python_calls")
-"""Names of the events that can have call stacks: names of tables, and ``python_calls`` for stacks of CUDA API calls."""
+EVENTS = {
+    "cpu_samples": "CPU samples",
+    "osrt_calls": "Operating system calls",
+    "api_calls": "CUDA API calls",
+    "python_samples": "Python samples",
+    "python_calls": "Python stacks of CUDA calls",
+}
+"""Titles of the events that can have call stacks, by name: that of a table, or ``python_calls``."""
 EVENT_OPTIONS = (
     Option(
         "events",
         "events whose stacks are exported: cpu_samples, osrt_calls, api_calls, python_samples (periodic samples "
         "of Python) or python_calls (Python stacks of CUDA API calls); by default, the first of them that have stacks",
-        choices=EVENTS,
+        choices=tuple(EVENTS),
     ),
     Option(
         "weight",

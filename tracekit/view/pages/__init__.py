@@ -5,6 +5,7 @@ Most pages are a list of figures and tables, which are declared here. Pages with
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from dash import html
 from tracekit.errors import TracekitError
 from tracekit.plots import recipes as plots
 from tracekit.registry.absence import State as Reason
+from tracekit.registry.analyses import find_analysis
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid
 from tracekit.view import ranks as sets_of_ranks
@@ -150,14 +152,15 @@ class Context:
         return grid.build_table(self.captures, name, self.state, arguments, build_details=build_details, **options)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
     """The declaration of a page of the viewer.
 
     Attributes:
         name: Name, which is the path of its URL.
         title: Title in the navigation and as heading.
-        needs: Names of tables. If any are named, the page is hidden unless at least one of them has rows.
+        needs: Names of tables, of which at least one must have rows. Otherwise, the page is hidden. None stands for the
+            tables that the figures of the page need or, without figures, the first table of the page.
         figures: Names of figures of ``trace.plot``, each with its heading.
         tables: Names of the tables of the page, in the order in which they are shown.
         details: Names of the detail tables of a selected row, by the name of the table that contains this row.
@@ -169,20 +172,32 @@ class Page:
             case, a sentence on the page states this.
         shows_steps: Whether the page shows the aggregated iterations. In this case, a sentence on the page states what
             delimits them and how much work lies in them.
+        recording_hint: What to do if the page has no data. None for the command that records the needed tables.
     """
 
     name: str
     title: str
-    needs: tuple[str, ...] = ()
     figures: Mapping[str, str] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
     details: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     build: Callable[[Context], list[Any]] | None = None
+    needs: tuple[str, ...] | None = None
     about: str = ""
     needs_ranks: bool = False
     without_figures: str = ""
     shows_whole_capture: bool = False
     shows_steps: bool = False
+    recording_hint: str | None = None
+
+    @functools.cached_property
+    def needed_tables(self) -> tuple[str, ...]:
+        """Tables of which at least one must have rows, or an empty tuple if the page always has data."""
+        if self.needs is not None:
+            return self.needs
+        figures = [find_analysis("figure", name) for name in self.figures]
+        return tuple(table for each in figures if each for table in each.tables) or (
+            find_dataset(self.tables[0]).shows,
+        )
 
     def build_content(self, context: Context) -> list[Any]:
         """Return the components of the page: the heading, and the declared or built content."""
@@ -209,77 +224,91 @@ DRAWN = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "nvtx_mark
 PAGES: Mapping[str, Page] = {
     page.name: page
     for page in (
-        Page("", "Overview", build=overview.build_page),
-        Page("timeline", "Timeline", DRAWN, build=timeline.build_page),
-        Page("op_types", "Op types", ("ops",), tables=("op_types",), shows_steps=True),
+        Page(
+            "",
+            "Overview",
+            build=overview.build_page,
+            needs=(),
+        ),
+        Page(
+            "timeline",
+            "Timeline",
+            build=timeline.build_page,
+            needs=DRAWN,
+        ),
+        Page("op_types", "Op types", tables=("op_types",), shows_steps=True),
         Page(
             "groups",
             "Groups",
-            ("group_nodes",),
             build=groups.build_page,
             details={"groups": ("group_ops",)},
             shows_steps=True,
+            needs=("group_nodes",),
         ),
         Page(
             "ops",
             "Ops and kernels",
-            ("ops",),
             tables=("ops",),
             details={"ops": ("op_kernels", "op_instances")},
             shows_steps=True,
+            recording_hint="annotate ops with NVTX, such as torch.autograd.profiler.emit_nvtx()",
         ),
-        Page("iterations", "Iterations", WITH_ITERATIONS, build=iterations.build_page),
+        Page(
+            "iterations",
+            "Iterations",
+            build=iterations.build_page,
+            needs=WITH_ITERATIONS,
+        ),
         Page(
             "kernels_by_iteration",
             "Kernels by iteration",
-            ("kernels",),
             tables=("kernel_iterations",),
             details={"kernel_iterations": ("iteration_kernels",)},
             shows_steps=True,
+            needs=("kernels",),
         ),
         Page(
             "kernels_by_op",
             "Kernels by op",
-            ("kernels",),
             tables=("op_iterations",),
             details={"op_iterations": ("iteration_ops",), "iteration_ops": ("iteration_kernels",)},
             shows_steps=True,
+            needs=("kernels",),
         ),
         Page(
             "gpus",
             "GPUs",
-            ("kernels", "graph_launches"),
             {"gpu_utilization": "Utilization"},
             ("gpus",),
             shows_steps=True,
+            needs=("kernels", "graph_launches"),
         ),
         Page(
             "ranks",
             "Ranks",
-            ("kernels", "graph_launches", "mpi_calls"),
             build=ranks.build_page,
             needs_ranks=True,
             about="A comparison of all captures, which are the ranks of a job.",
             shows_whole_capture=True,
+            needs=("kernels", "graph_launches", "mpi_calls"),
         ),
         Page(
             "maps",
             "Utilization over time",
-            ("kernels", "gpu_metrics"),
             build=maps.build_page,
             shows_whole_capture=True,
+            needs=("kernels", "gpu_metrics"),
         ),
         Page(
             "pace",
             "Pace",
-            ("kernels", "nvtx_ranges"),
             build=pace.build_page,
             shows_whole_capture=True,
+            needs=("kernels", "nvtx_ranges"),
         ),
         Page(
             "kernels",
             "Kernels",
-            ("kernels",),
             {"top_kernels": "Kernels with the longest total time"},
             ("kernels",),
             {"kernels": ("launches",)},
@@ -288,7 +317,6 @@ PAGES: Mapping[str, Page] = {
         Page(
             "memory",
             "Copies and memory",
-            ("memcpys", "memsets", "memory_events"),
             {"copies": "Memory operations", "memory_usage": "GPU memory in use"},
             ("copies", "copy_sizes", "memcpys", "memsets", "memory_peak", "memory_alive"),
             shows_whole_capture=True,
@@ -296,7 +324,6 @@ PAGES: Mapping[str, Page] = {
         Page(
             "api",
             "API calls",
-            ("api_calls",),
             {"api": "API calls with the longest total time"},
             ("api", "api_calls"),
             shows_whole_capture=True,
@@ -304,59 +331,77 @@ PAGES: Mapping[str, Page] = {
         Page(
             "nvtx",
             "NVTX",
-            ("nvtx_ranges",),
             {"nvtx": "NVTX ranges"},
             ("nvtx", "nvtx_gpu", "nvtx_ranges"),
             shows_whole_capture=True,
+            recording_hint="record NVTX ranges with nsys profile --trace=cuda,nvtx",
         ),
         Page(
             "idle",
             "Idle time by cause",
-            ("kernels", "memcpys", "graph_launches"),
             {"idle_causes": "Idle time of each GPU by cause"},
             ("idle_causes", "idle_gaps"),
             about="What the CPU did while the GPU was idle in the steady steps: the idle parts of the ledger.",
             shows_steps=True,
+            needs=("kernels", "memcpys", "graph_launches"),
         ),
         Page(
             "communication",
             "Communication",
-            ("kernels", "mpi_calls"),
             build=communication.build_page,
             about="If the captures are the ranks of a job, tables across ranks contain the data of all captures.",
             shows_whole_capture=True,
+            needs=("kernels", "mpi_calls"),
         ),
         Page(
             "stacks",
             "Call stacks",
-            ("stacks",),
             build=stacks.build_page,
             details={"stack_events": ("stack_frames",)},
             about="Functions that CPU threads were executing when they were sampled, or from which they made calls.",
             shows_whole_capture=True,
+            needs=("stacks",),
+            recording_hint="record call stacks with nsys profile --sample=process-tree or --python-sampling=true",
         ),
         Page(
             "metrics",
             "GPU metrics",
-            ("gpu_metrics",),
             {"metrics": "GPU metrics over time"},
             ("metrics",),
             shows_whole_capture=True,
+            recording_hint="record GPU metrics with nsys profile --gpu-metrics-devices=all",
         ),
         Page(
             "roofline",
             "Roofline",
-            ("ncu_launches",),
             {"roofline": "Roofline"},
             ("roofline", "limiters", "ncu_launches"),
             {"ncu_launches": ("ncu_rules", "ncu_metrics")},
             without_figures="The chart needs floating-point operations and DRAM traffic of kernels. "
             "To collect them, profile with ncu --set roofline or ncu --set full.",
+            recording_hint="record metrics of kernels with ncu --set full",
         ),
-        Page("graph", "Graph", ("graph_nodes",), tables=("graph_summary", "graph_nodes"), shows_steps=True),
-        Page("scalars", "Scalars", ("scalars",), tables=("scalars",)),
-        Page("compare", "Compare", build=compare.build_page),
-        Page("tables", "Tables", build=tables.build_page),
+        Page(
+            "graph",
+            "Graph",
+            tables=("graph_summary", "graph_nodes"),
+            shows_steps=True,
+            needs=("graph_nodes",),
+            recording_hint="load a TensorFlow graph, or TensorBoard event files with a graph",
+        ),
+        Page("scalars", "Scalars", tables=("scalars",)),
+        Page(
+            "compare",
+            "Compare",
+            build=compare.build_page,
+            needs=(),
+        ),
+        Page(
+            "tables",
+            "Tables",
+            build=tables.build_page,
+            needs=(),
+        ),
     )
 }
 
@@ -366,7 +411,7 @@ def list_available_pages(captures: Captures, capture: Capture) -> list[Page]:
     return [
         page
         for page in PAGES.values()
-        if (not page.needs or capture.has_rows_in_any(*page.needs))
+        if (not page.needed_tables or capture.has_rows_in_any(*page.needed_tables))
         and not (page.needs_ranks and sets_of_ranks.get_rank_set(captures) is None)
     ]
 
@@ -382,7 +427,7 @@ def build_page(context: Context) -> list[Any]:
         raise TracekitError(
             f"the requested page {context.state.page!r} does not exist", hint="choose a page in the navigation"
         )
-    if page.needs and not context.capture.has_rows_in_any(*page.needs):
+    if page.needed_tables and not context.capture.has_rows_in_any(*page.needed_tables):
         reason = _create_missing_data_error(context.capture.trace, page)
         return [html.H1(page.title), grid.build_error_message(reason)]
     if page.needs_ranks and sets_of_ranks.get_rank_set(context.captures) is None:
@@ -396,20 +441,10 @@ def build_page(context: Context) -> list[Any]:
 
 def _create_missing_data_error(trace: Trace, page: Page) -> TracekitError:
     """Return an error that states why a capture has no data for a page, and what to do."""
-    absence = get_trace_view(trace).explain_missing_tables(page.needs)
-    hint = None if absence.state is Reason.NOT_DECODED else _RECORD.get(page.name)
-    hint = hint or absence.hint or f"open a capture with rows in the tables {', '.join(page.needs)}"
+    absence = get_trace_view(trace).explain_missing_tables(page.needed_tables)
+    hint = None if absence.state is Reason.NOT_DECODED else page.recording_hint
+    hint = hint or absence.hint or f"open a capture with rows in the tables {', '.join(page.needed_tables)}"
     return TracekitError(f"this capture has no data for this page: {absence.reason}", hint=hint)
-
-
-_RECORD = {
-    "roofline": "record metrics of kernels with ncu --set full",
-    "metrics": "record GPU metrics with nsys profile --gpu-metrics-devices=all",
-    "graph": "load a TensorFlow graph, or TensorBoard event files with a graph",
-    "stacks": "record call stacks with nsys profile --sample=process-tree or --python-sampling=true",
-    "ops": "annotate ops with NVTX, such as torch.autograd.profiler.emit_nvtx()",
-    "nvtx": "record NVTX ranges with nsys profile --trace=cuda,nvtx",
-}
 
 
 def collect_detail_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 
+from tracekit.plots.recipes import MAPS
 from tracekit.view import components, missing
 from tracekit.view.query import Query, load_rows
-from tracekit.view.sources import MAPS, MAX_BINS
+from tracekit.view.sources import MAX_BINS
 
 if TYPE_CHECKING:
     from tracekit.view.pages import Context

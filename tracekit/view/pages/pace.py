@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dash_mantine_components as dmc
 from dash import html
 
+from tracekit.plots.recipes import PACES
 from tracekit.view import components, missing, ranks
-from tracekit.view.sources import PACES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,6 +8,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 from tracekit.errors import TracekitError
+from tracekit.exporters.stacks.options import EVENTS
 from tracekit.view import components, grid, stacks
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def build_page(context: Context) -> list[Any]:
 def _build_figure_and_tables(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
     """Return the figure and the tables for the selected call stacks."""
     window = (values.get("start", ""), values.get("end", ""))
-    title = f"{stacks.EVENTS[selection.events]} by call stack"
+    title = f"{EVENTS[selection.events]} by call stack"
     figure = context.build_figure(
         "stacks", title, trace=selection.trace, cache_key=window, **selection.create_plot_options()
     )
@@ -51,7 +52,7 @@ def _build_selection_controls(context: Context, selection: stacks.Selection, val
         return context.state.make_url(**{name: text for name, text in {**unchanged, **changed}.items() if text})
 
     known = context.capture.get_aggregated_trace(context.state.at).plot.stack_events()
-    events = [(stacks.EVENTS[name], build_url(events=name)) for name in known]
+    events = [(EVENTS[name], build_url(events=name)) for name in known]
     weights = [(label, build_url(weight=name)) for name, label in stacks.WEIGHTS.items()]
     controls = [
         components.build_navigation_control("events", events, build_url(events=selection.events)),
