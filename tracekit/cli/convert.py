@@ -35,12 +35,20 @@ from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
     from tracekit.cli.options import CapturePath, RollUp, Select, TraceOrSet
     from tracekit.registry.interface import Exporter, Progress
     from tracekit.text.names import TableName
 
 MINIMAL_TABLES: tuple[TableName, ...] = ("capture_info", "devices")
+
+
+def _list_exporter_options() -> Iterable[str]:
+    """Return the options of the exporters, as the beginnings of ``NAME=VALUE``."""
+    from tracekit import registry
+
+    return dict.fromkeys(f"{option.name}=" for each in registry.exporters().values() for option in each.options)
 
 
 @click.command("convert")
@@ -71,6 +79,7 @@ MINIMAL_TABLES: tuple[TableName, ...] = ("capture_info", "devices")
     metavar="NAME=VALUE",
     type=parse_name_value,
     multiple=True,
+    shell_complete=create_name_completer(_list_exporter_options),
     help="Option of the output format, such as profile-name=run7 for dlprof-db. Can be repeated.",
 )
 @click.option(
