@@ -14,14 +14,15 @@ from google.protobuf import descriptor_pb2
 from tests.builders.nsys_rep import Parts, Value, message, strings
 from tracekit import schemas
 from tracekit.readers.common.protobuf.wire import Message
-from tracekit.readers.nsys_rep import layout, private
-from tracekit.readers.nsys_rep.container import CLOCKS, UI_DATA
+from tracekit.readers.nsys_rep import layout
+from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS, UI_DATA
 from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.redaction.nsys_rep.editors import AGENTS
 
 Declared = Mapping[str, descriptor_pb2.DescriptorProto]
 FIELD = descriptor_pb2.FieldDescriptorProto
 REAL = {FIELD.TYPE_DOUBLE: "<d", FIELD.TYPE_FLOAT: "<f", FIELD.TYPE_FIXED64: "<Q", FIELD.TYPE_FIXED32: "<I"}
-SECTIONS = {UI_DATA: "UiData", private.OPTIONS: "AnalysisOptions", private.AGENTS: "AgentActivities"}
+SECTIONS = {UI_DATA: "UiData", OPTIONS: "AnalysisOptions", AGENTS: "AgentActivities"}
 SECTIONS |= {CLOCKS: "TimeConversions"}
 TEXTS = [f"text {i}" for i in range(64)]
 EVENT_TYPES = {layout.NVTX: (59, 60, 34, 33, 39, 75), layout.GPU: (79, 80, 106, 127, 130)}

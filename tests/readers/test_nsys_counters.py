@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.builders.nsys_rep import Parts, Value, message, strings
+from tests.builders.nsys_sqlite import FIXTURES, edited, plain
 from tracekit.errors import CorruptTraceError, TracekitWarning
-
-from .databases import FIXTURES, edited, plain
-from .nsys_rep_files import Parts, Value, message, strings
 
 COUNTERS, EVENTS = FIXTURES / "counters" / "nvtx_counters", FIXTURES / "counters" / "os_events"
 FORMS = (".nsys-rep", ".sqlite")

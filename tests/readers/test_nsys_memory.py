@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.builders.nsys_rep import Parts, event, message, strings
+from tests.builders.nsys_sqlite import FIXTURES, edited
 from tests.secrets_of import texts
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.registry.source import Source
-
-from .databases import FIXTURES, edited
-from .nsys_rep_files import Parts, event, message, strings
 
 PROCESS = 1 << 48 | 9 << 24
 THREAD = PROCESS | 10
