@@ -24,8 +24,8 @@ from tests.builders.kineto import op, trace
 from tests.helpers import count_undecoded
 from tracekit import registry
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
+from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.kineto.labels import shorten_function_name
-from tracekit.readers.kineto.stream import Stream
 from tracekit.registry.source import Source
 from tracekit.system.files import InputFile
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.builders import kineto as files
 from tests.builders.nsys_sqlite import untouched
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
-from tracekit.readers.kineto import stream
+from tracekit.readers.common.json import stream
 from tracekit.readers.redaction import json_text
 from tracekit.readers.redaction import kineto as redact
 

@@ -11,8 +11,8 @@ from tracekit.native import crc32c
 from tracekit.native.program import MAX_PARAMETERS, PARAMETERS
 from tracekit.native.sandbox import Sandbox
 from tracekit.readers.common import tries
+from tracekit.readers.common.json import scanner as json_scanner
 from tracekit.readers.common.protobuf import decoder
-from tracekit.readers.kineto import event_sandbox as kineto
 from tracekit.readers.tfevents import record_sandbox as tfevents
 
 ARRAYS = {
@@ -25,17 +25,17 @@ ARRAYS = {
     },
     "tries": {tries._STATE: 4 * len(tries._NAMES), tries._INPUT: 0},
     "json": {
-        kineto._KEYS: 16 * kineto._KEY_COUNT,
-        kineto._STRING_TABLE: 4 << 16,
-        kineto._STRING_HASHES: 8 << 16,
-        kineto._STRING_STARTS: 4 << 16,
-        kineto._STRING_SIZES: 4 << 16,
-        kineto._CELLS: 8 * kineto.SLOTS * kineto.ROWS,
-        kineto._TYPES: kineto.SLOTS * kineto.ROWS,
-        kineto.INPUT: kineto.CAPACITY + kineto._SLACK,
-        kineto._RANGES: 8 << 16,
-        kineto._ENDS: 4 << 16,
-        kineto._OUT: 0,
+        json_scanner._KEYS: 16 * json_scanner._KEY_COUNT,
+        json_scanner._STRING_TABLE: 4 << 16,
+        json_scanner._STRING_HASHES: 8 << 16,
+        json_scanner._STRING_STARTS: 4 << 16,
+        json_scanner._STRING_SIZES: 4 << 16,
+        json_scanner._CELLS: 8 * json_scanner.SLOTS * json_scanner.ROWS,
+        json_scanner._TYPES: json_scanner.SLOTS * json_scanner.ROWS,
+        json_scanner.INPUT: json_scanner.CAPACITY + json_scanner._SLACK,
+        json_scanner._RANGES: 8 << 16,
+        json_scanner._ENDS: 4 << 16,
+        json_scanner._OUT: 0,
     },
     "records": {
         tfevents._CRC_TABLES: 8192,

@@ -42,7 +42,7 @@ _DATA_SECTION = 11
 
 _MODULES = (
     *("tracekit.native.replay", "tracekit.readers.common.tries"),
-    *("tracekit.readers.common.protobuf.decoder", "tracekit.readers.kineto.event_sandbox"),
+    *("tracekit.readers.common.protobuf.decoder", "tracekit.readers.common.json.scanner"),
     "tracekit.readers.tfevents.record_sandbox",
 )
 """Modules that declare a program, by name, because readers are in a higher layer."""

@@ -1,6 +1,6 @@
-/* Parse the JSON events of a Chrome trace. readers/kineto/event_sandbox.py defines the memory layout, the keys, the types of
-   cells and the results. The value of each registered key of an event is stored in the cell of the key's slot and the
-   event's row. Bytes 1 to 32 count as white space; 0 ends the input. */
+/* Parse JSON objects. readers/common/json/scanner.py defines the memory layout, the keys, the types of cells and the results.
+   The value of each registered key of an object is stored in the cell of the key's slot and the object's row. Bytes 1 to 32
+   count as white space; 0 ends the input. */
 #include "layout.h"
 #include "strings.h"
 
@@ -96,7 +96,7 @@ static uint32_t skip_value(uint32_t offset, uint32_t end) {
 
 /* Return the dictionary code of a string, or -1 if there are too many strings. Equal strings have the same code, unless
    MAX_PROBES entries of the hash table are occupied by other strings. */
-static int32_t code_of(uint32_t offset, uint32_t size, events_parameters *p) {
+static int32_t code_of(uint32_t offset, uint32_t size, objects_parameters *p) {
   uint32_t *table = (uint32_t *)STRING_TABLE, *starts = (uint32_t *)STRING_STARTS, *sizes = (uint32_t *)STRING_SIZES;
   uint64_t *hashes = (uint64_t *)STRING_HASHES;
   uint64_t hash = hash_string(offset, size);
@@ -133,7 +133,7 @@ INLINE void store(uint32_t slot, uint32_t row, uint64_t value, uint32_t type) {
 }
 
 /* Store the dictionary code of a string in a cell. Return false if there are too many strings. */
-INLINE bool store_string(uint32_t slot, uint32_t row, uint32_t offset, uint32_t size, uint32_t type, events_parameters *p) {
+INLINE bool store_string(uint32_t slot, uint32_t row, uint32_t offset, uint32_t size, uint32_t type, objects_parameters *p) {
   int32_t code = code_of(offset, size, p);
   if (code < 0) return false;
   store(slot, row, (uint64_t)code, type);
@@ -178,7 +178,7 @@ INLINE uint32_t store_number(uint32_t slot, uint32_t row, bool in_thousandths, u
 
 /* Store a value in a cell. Return the offset of its end, the end of the input if the value is incomplete, or 0 if there are
    too many strings. */
-INLINE uint32_t store_value(uint32_t slot, uint32_t flags, uint32_t row, uint32_t offset, uint32_t end, events_parameters *p) {
+INLINE uint32_t store_value(uint32_t slot, uint32_t flags, uint32_t row, uint32_t offset, uint32_t end, objects_parameters *p) {
   uint32_t byte = load8(offset);
   if (byte == '"') {
     uint32_t stop = find_quote(++offset, end);
@@ -194,10 +194,11 @@ INLINE uint32_t store_value(uint32_t slot, uint32_t flags, uint32_t row, uint32_
   return store_string(slot, row, offset, stop - offset, OTHER, p) ? stop : 0;
 }
 
-/* Parse one event, beginning at its first key. Return the offset of its end, 1 if it is incomplete, or 0 if it is invalid.
-   Slot 0 receives the range of its arguments: the start offset, and the end offset in the upper 32 bits. */
-static uint32_t parse_event(uint32_t offset, uint32_t end, uint32_t row, events_parameters *p) {
-  uint32_t level = 0, arguments = 0, byte;
+/* Parse one object, beginning at its first key. Return the offset of its end, 1 if it is incomplete, or 0 if it is invalid.
+   Slot 0 receives the range of the nested object whose members are parsed as well: the start offset, and the end offset in the
+   upper 32 bits. */
+static uint32_t parse_object(uint32_t offset, uint32_t end, uint32_t row, objects_parameters *p) {
+  uint32_t level = 0, nested = 0, byte;
   do {
     p->examined = offset;
     offset = skip_space(offset);
@@ -207,7 +208,7 @@ static uint32_t parse_event(uint32_t offset, uint32_t end, uint32_t row, events_
       offset++;
       if (!level) return offset;
       level = 0;
-      store(0, row, arguments | (uint64_t)offset << 32, NUMBER);
+      store(0, row, nested | (uint64_t)offset << 32, NUMBER);
     } else {
       if (byte != '"') return 0;
       uint32_t stop = find_quote(++offset, end);
@@ -219,7 +220,7 @@ static uint32_t parse_event(uint32_t offset, uint32_t end, uint32_t row, events_
       offset = skip_space(offset + 1);
       if (offset >= end) return 1;
       if (slot == 1 && load8(offset) == '{') {
-        arguments = offset++;
+        nested = offset++;
         level = 1;
         byte = ',';
         continue;
@@ -237,10 +238,10 @@ static uint32_t parse_event(uint32_t offset, uint32_t end, uint32_t row, events_
   return 0;
 }
 
-/* Parse events. The offset of the next event and the numbers of rows and strings are updated. If an event is invalid,
+/* Parse objects. The offset of the next object and the numbers of rows and strings are updated. If an object is invalid,
    `examined` is the offset up to which it was examined. */
-EXPORT(events) {
-  events_parameters *p = PARAMETERS;
+EXPORT(objects) {
+  objects_parameters *p = PARAMETERS;
   const uint32_t end = p->end, max_rows = p->max_rows;
   uint32_t row = p->rows, offset = p->offset, stop;
   for (;; row++, offset = stop) {
@@ -255,7 +256,7 @@ EXPORT(events) {
     }
     if (load8(offset) != '{') return INVALID;
     if (row >= max_rows || p->strings > ENOUGH_STRINGS) return FULL;
-    stop = parse_event(offset + 1, end, row, p);
+    stop = parse_object(offset + 1, end, row, p);
     if (stop <= offset) break;
   }
   for (uint32_t slot = 0; slot < SLOTS; slot++) ((uint8_t *)TYPES)[slot * ROWS + row] = MISSING;

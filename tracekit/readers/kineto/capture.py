@@ -12,11 +12,17 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, convert_damage
+from tracekit.readers.common.json.cells import JsonCells
+from tracekit.readers.common.json.document import (
+    MAX_METADATA_BYTES,
+    MAX_METADATA_ENTRY_BYTES,
+    Document,
+    DocumentFormat,
+)
+from tracekit.readers.common.json.scanner import JsonScanner
+from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.common.trailing import warn_about_trailing_bytes
 from tracekit.readers.kineto import machine, metrics
-from tracekit.readers.kineto.cells import EventCells
-from tracekit.readers.kineto.document import MAX_METADATA_BYTES, MAX_METADATA_ENTRY_BYTES, Document
-from tracekit.readers.kineto.event_sandbox import EventSandbox
 from tracekit.readers.kineto.event_tables import (
     AUXILIARY_CATEGORIES,
     FLOW_PREFIX,
@@ -26,8 +32,8 @@ from tracekit.readers.kineto.event_tables import (
     EventCollector,
 )
 from tracekit.readers.kineto.keys import KEYS, Slot
+from tracekit.readers.kineto.quotes import escape_quotes_in_names
 from tracekit.readers.kineto.rows import EventRows
-from tracekit.readers.kineto.stream import Stream
 from tracekit.readers.kineto.tracks import Tracks
 from tracekit.registry.interface import Capture, Undecoded
 from tracekit.system.forks import check_polars_can_run
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
 _GZIP = b"\x1f\x8b"
 _LEADING_BLOCK_BYTES = 1 << 16
 _EXPORT_AGAIN = "export the trace again"
+_FORMAT = DocumentFormat("traceEvents", "events", _EXPORT_AGAIN, machine.METADATA_NAMES, escape_quotes_in_names)
 
 
 def read_capture(source: Source) -> KinetoCapture:
@@ -91,16 +98,16 @@ def _read_events(source: Source, *, has_escapes: bool) -> _Reading:
         has_escapes: Whether a backslash in the file begins an escape.
     """
     path = source.path
-    sandbox, repairs = EventSandbox(KEYS), Counter[str]()
+    sandbox, repairs = JsonScanner(KEYS), Counter[str]()
     collector: EventCollector | None = None
     budget = Budget(source.size)
     compressed = source.head.startswith(_GZIP)
     with source.open() as file, convert_damage(path, file=file), Stream(file, compressed=compressed) as stream:
-        document = Document(path, stream, sandbox, machine.METADATA_NAMES)
+        document = Document(path, stream, sandbox, _FORMAT)
         for _ in document.parse_in_batches():
             if collector is None:
                 collector = EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
-            collector.add_events(EventCells(sandbox, repairs, has_escapes=has_escapes))
+            collector.add_events(JsonCells(sandbox, repairs, has_escapes=has_escapes))
             if has_escapes and repairs["escapes"]:
                 break
         file.check_unchanged()
@@ -127,9 +134,9 @@ def read_leading_job_metadata(source: Source) -> dict[str, str]:
     """
     compressed = source.head.startswith(_GZIP)
     with source.open() as file, Stream(file, compressed=compressed, block_bytes=_LEADING_BLOCK_BYTES) as stream:
-        document = Document(source.path, stream, EventSandbox(KEYS), machine.METADATA_NAMES)
+        document = Document(source.path, stream, JsonScanner(KEYS), _FORMAT)
         try:
-            has_events = document.advance_to_events()
+            has_events = document.advance_to_objects()
         except (CorruptTraceError, Damage):
             has_events = False
         file.check_unchanged()
@@ -141,7 +148,7 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
 
     However, a complete trace of the PyTorch profiler is accepted even if none of its events belongs to a table.
     """
-    if not document.has_events:
+    if not document.has_array:
         raise CorruptTraceError(
             "the file contains no trace events" + " because it is truncated" * document.truncated,
             path=path,

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.budget import OBJECT_ROW_BYTES
 from tracekit.readers.common.builders import TableBuilder
+from tracekit.readers.common.json.scanner import NUMBER
 from tracekit.readers.kineto import repairs
-from tracekit.readers.kineto.event_sandbox import NUMBER
 from tracekit.readers.kineto.keys import Slot
 from tracekit.readers.kineto.labels import RUNTIME_CATEGORY_PATTERN, map_strings
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.kineto.cells import EventCells
-    from tracekit.readers.kineto.event_sandbox import Int64Array
+    from tracekit.readers.common.json.cells import JsonCells
+    from tracekit.readers.common.json.scanner import Int64Array
 
 SLICE, INSTANT, METADATA, FLOWS = "X", "i", "M", ("s", "t", "f")
 ARGUMENTS, OVERHEADS = "arguments", "overheads"
@@ -181,7 +181,7 @@ class EventCollector:
         self._builders = {name: TableBuilder(_FEW_ROWS) for name in TABLE_MEMBERS}
         self.track_names = TableBuilder(_FEW_ROWS)
 
-    def add_events(self, cells: EventCells) -> None:
+    def add_events(self, cells: JsonCells) -> None:
         """Add the events of one batch to the tables that they belong to.
 
         Raises:
@@ -215,7 +215,7 @@ class EventCollector:
             tables[name] = {column: values.filter(keep) for column, values in tables[name].items()}
         return tables
 
-    def _find_table_indices_of_profiler_events(self, cells: EventCells, phases: Int64Array) -> Int64Array:
+    def _find_table_indices_of_profiler_events(self, cells: JsonCells, phases: Int64Array) -> Int64Array:
         """Return the index of the table to which each event belongs, or -1 for an event that belongs to no table.
 
         The table is determined by the category and the phase that the PyTorch profiler writes.
@@ -227,7 +227,7 @@ class EventCollector:
         self._add_undecoded_counts(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
         return tables
 
-    def _find_table_indices_of_exported_events(self, cells: EventCells) -> Int64Array:
+    def _find_table_indices_of_exported_events(self, cells: JsonCells) -> Int64Array:
         """Return the index of the table of each event that tracekit wrote, or -1 for an event that has no table.
 
         The table is determined by the argument that contains the row id, such as ``kernel_id``.
@@ -238,7 +238,7 @@ class EventCollector:
                 tables[cells.get_member_types(slot) > 0] = _TABLES.index(name)
         return tables
 
-    def _add_undecoded_counts(self, cells: EventCells, rows: Int64Array, phases: Int64Array) -> None:
+    def _add_undecoded_counts(self, cells: JsonCells, rows: Int64Array, phases: Int64Array) -> None:
         if not len(rows):
             return
         flows = phases[rows] >= _FLOW
@@ -252,7 +252,7 @@ class EventCollector:
                     label = f"{FLOW_PREFIX}{name}" if flow else name
                     self.undecoded[label if len(self.undecoded) < MAX_NAMES else "other"] += count
 
-    def _append_rows(self, table_name: str, rows: Int64Array, cells: EventCells) -> None:
+    def _append_rows(self, table_name: str, rows: Int64Array, cells: JsonCells) -> None:
         members = TABLE_MEMBERS[table_name]
         valid = _compute_valid_time_mask(cells, rows, is_interval=members.is_interval)
         if valid is not None:
@@ -270,14 +270,14 @@ class EventCollector:
         batch |= {s.name: cells.get_member_strings(s, rows) for s in members.strings}
         batch |= {s.name: cells.get_member_strings(s, rows, include_other_types=True) for s in members.any_types}
         if not self._exported and Slot.PAYLOAD in members.any_types:
-            batch[ARGUMENTS] = cells.format_arguments_json(rows)
+            batch[ARGUMENTS] = cells.format_nested_json(rows)
         self._budget.reserve(sum(column.nbytes for column in batch.values()), 1, f"bytes of {table_name}")
         self.counts[table_name] += len(rows)
         self._builders[table_name].append(batch)
 
 
 def _read_ids_of_profiler_events(
-    cells: EventCells, batch: Mapping[str, pa.Array], rows: Int64Array
+    cells: JsonCells, batch: Mapping[str, pa.Array], rows: Int64Array
 ) -> dict[str, pa.Array]:
     """Return the process ids that are text, and the correlation and external ids.
 
@@ -290,12 +290,12 @@ def _read_ids_of_profiler_events(
     return {**positive, repairs.PID_TEXT: _read_prefixed_ids(cells, rows)}
 
 
-def _read_prefixed_ids(cells: EventCells, rows: Int64Array) -> pa.DictionaryArray:
+def _read_prefixed_ids(cells: JsonCells, rows: Int64Array) -> pa.DictionaryArray:
     """Return the process id of each event if it consists of a number and the label of a rank, and null otherwise."""
     return map_strings(cells.get_member_strings(Slot.PID, rows), lambda t: t if repairs.parse_prefixed_id(t) else None)
 
 
-def _compute_runtime_mask(cells: EventCells) -> np.ndarray:
+def _compute_runtime_mask(cells: JsonCells) -> np.ndarray:
     """Return a mask of the events that are calls of a runtime or driver, with categories such as ``xpu_runtime``."""
     is_runtime = pc.match_substring_regex(cells.dictionary_strings, RUNTIME_CATEGORY_PATTERN)
     mask = np.append(is_runtime.to_numpy(zero_copy_only=False).astype(bool), False)
@@ -303,7 +303,7 @@ def _compute_runtime_mask(cells: EventCells) -> np.ndarray:
     return runtime
 
 
-def _compute_valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
+def _compute_valid_time_mask(cells: JsonCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
     """Return a mask of the rows with a valid time and duration. None means that all rows are valid."""
     limits = {Slot.START: MAX_TIME_NS, Slot.DURATION: MAX_DURATION_NS} if is_interval else {Slot.START: MAX_TIME_NS}
     masks = [_compute_within_limit_mask(cells, slot, rows, limit) for slot, limit in limits.items()]
@@ -311,7 +311,7 @@ def _compute_valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval
     return np.logical_and.reduce(present) if present else None
 
 
-def _compute_within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
+def _compute_within_limit_mask(cells: JsonCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
     """Return a mask of the rows in which a JSON member is a number between ``-limit`` and ``limit``.
 
     None means that the mask is True for all rows.
@@ -325,7 +325,7 @@ def _compute_within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, 
     return mask
 
 
-def _read_track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str, pa.Array]:
+def _read_track_name_members(cells: JsonCells, rows: Int64Array) -> Mapping[str, pa.Array]:
     """Return the JSON members, such as ids and names, of the given events that name processes and threads."""
     numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_STREAM, Slot.DOMAIN_ID)
     strings = (Slot.NAME, Slot.FULL_NAME, Slot.LABELS, Slot.KIND)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tracekit.readers.kineto.event_sandbox import AS_STRING, THOUSANDTHS
+from tracekit.readers.common.json.scanner import AS_STRING, THOUSANDTHS
 
 
 class Slot(IntEnum):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.readers.common.json.document import OBJECT_BOUNDARY
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EVENT_BOUNDARY = re.compile(rb"\}\s{0,200},\s{0,200}(?=\{)")
 _NAME_START = re.compile(rb'"name"\s{0,200}:\s{0,200}"')
 _NAME_END = re.compile(
     rb'"(?=\s{0,200}(?:\}\s{0,200}[,}\]]|,\s{0,200}"(?:args|bp|cat|dur|id|ph|pid|s|tid|ts)"\s{0,200}:))'
@@ -50,6 +51,6 @@ def find_names_with_quotes(json: bytes) -> Iterator[tuple[int, int]]:
     has_quote = (quotes_before[stops] > quotes_before[starts]) & (stops - starts <= _MAX_NAME_BYTES)
     last_stop = 0
     for start, stop in zip(starts[has_quote].tolist(), stops[has_quote].tolist(), strict=True):
-        if start >= last_stop and EVENT_BOUNDARY.search(json, start, stop) is None:
+        if start >= last_stop and OBJECT_BOUNDARY.search(json, start, stop) is None:
             yield start, stop
             last_stop = stop

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.kineto.quotes import EVENT_BOUNDARY, find_names_with_quotes
+from tracekit.readers.common.json.document import OBJECT_BOUNDARY
+from tracekit.readers.kineto.quotes import find_names_with_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.readers.kineto.stream import Stream
+    from tracekit.readers.common.json.stream import Stream
 
     Int64Array = npt.NDArray[np.int64]
 
@@ -221,7 +222,7 @@ def _find_fault(data: bytes, quotes: Int64Array, is_outside: npt.NDArray[np.bool
 
 def _find_section_end(data: bytes, is_outside: npt.NDArray[np.bool_]) -> int | None:
     """Return the offset after the last comma between two events, or None if more bytes must be read to find it."""
-    for start in reversed([match.start() for match in EVENT_BOUNDARY.finditer(data, max(0, len(data) - _TAIL_BYTES))]):
+    for start in reversed([match.start() for match in OBJECT_BOUNDARY.finditer(data, max(0, len(data) - _TAIL_BYTES))]):
         comma = data.index(b",", start)
         if is_outside[comma]:
             return comma + 1

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage, convert_damage
-from tracekit.readers.kineto.stream import Stream
+from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.redaction.escapes import JSON_ESCAPE, decode_escapes, edit_decoded
 from tracekit.readers.redaction.json_text import read_sections
 from tracekit.readers.redaction.matcher import SearchStrings, find_environment_candidates

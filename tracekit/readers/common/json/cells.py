@@ -1,4 +1,4 @@
-"""Convert a batch of parsed events to arrays of numbers and strings with one element per event."""
+"""Convert a batch of parsed objects to arrays of numbers and strings with one element per object."""
 
 from __future__ import annotations
 
@@ -13,35 +13,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
-from tracekit.readers.kineto.event_sandbox import MISSING, NUMBER, OTHER, STRING
-from tracekit.readers.kineto.keys import Slot
+from tracekit.readers.common.json.scanner import MISSING, NESTED, NUMBER, OTHER, STRING
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from tracekit.native.sandbox import Bytes
-    from tracekit.readers.kineto.event_sandbox import EventSandbox, Int64Array
+    from tracekit.readers.common.json.scanner import Int64Array, JsonScanner
 
 MAX_DIGITS = 40
-_THOUSANDTHS = frozenset({Slot.START, Slot.DURATION})
 _ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))|\\')
 _UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
-class EventCells:
-    """The values of the JSON members in a batch of events.
+class JsonCells:
+    """The values of the JSON members in a batch of objects.
 
     The values are valid only until the sandbox parses the next batch.
     """
 
-    def __init__(self, sandbox: EventSandbox, repairs: Counter[str], *, has_escapes: bool = True) -> None:
-        """Create the cells of the events in a sandbox.
+    def __init__(self, sandbox: JsonScanner, repairs: Counter[str], *, has_escapes: bool = True) -> None:
+        """Create the cells of the objects in a sandbox.
 
         Args:
-            sandbox: The sandbox with the parsed events.
+            sandbox: The sandbox with the parsed objects.
             repairs: Number of repaired strings by kind of repair, which is increased.
-            has_escapes: Whether a backslash begins an escape. PyTorch up to 2.0 writes backslashes without escapes.
+            has_escapes: Whether a backslash begins an escape. Some programs write backslashes without escapes.
         """
         self.rows = sandbox.rows
         self._has_escapes = has_escapes
@@ -49,42 +47,42 @@ class EventCells:
         self._values, self._types = sandbox.cell_values, sandbox.cell_types
         self._repairs = repairs
 
-    def get_member_values(self, slot: Slot) -> Int64Array:
-        """Return the value of a JSON member in each event: a number, or the dictionary code of a string or other JSON.
+    def get_member_values(self, slot: int) -> Int64Array:
+        """Return the value of a JSON member in each object: a number, or the dictionary code of a string or other JSON.
 
-        For ``Slot.ARGS``, the number combines the start and the end offset of the JSON text. The number has no meaning
-        for events whose type is ``MISSING`` in ``get_member_types``.
+        For the slot ``NESTED``, the number combines the start and the end offset of the JSON text. The number has no
+        meaning for objects whose type is ``MISSING`` in ``get_member_types``.
         """
         return self._values[slot, : self.rows]
 
-    def get_member_types(self, slot: Slot) -> Bytes:
-        """Return the type of a JSON member in each event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
+    def get_member_types(self, slot: int) -> Bytes:
+        """Return the type of a JSON member in each object: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._types[slot, : self.rows]
 
-    def has_member(self, slot: Slot) -> bool:
-        """Return whether at least one event of the batch has the given JSON member."""
+    def has_member(self, slot: int) -> bool:
+        """Return whether at least one object of the batch has the given JSON member."""
         return bool(self.get_member_types(slot).any())
 
-    def get_string_codes(self, slot: Slot) -> Int64Array:
-        """Return the dictionary code of the string that a JSON member contains in each event.
+    def get_string_codes(self, slot: int) -> Int64Array:
+        """Return the dictionary code of the string that a JSON member contains in each object.
 
         The code is -1 if the member is missing or not a string.
         """
         return np.where(self.get_member_types(slot) == STRING, self.get_member_values(slot), -1)
 
-    def find_string_indices(self, slot: Slot, names: pa.Array) -> Int64Array:
-        """Return the index in ``names`` of the string that a JSON member contains in each event.
+    def find_string_indices(self, slot: int, names: pa.Array) -> Int64Array:
+        """Return the index in ``names`` of the string that a JSON member contains in each object.
 
         The index is -1 if the member is missing or not a string, and -2 if ``names`` does not contain the string.
         """
         positions = pc.index_in(self.dictionary_strings, names).fill_null(-2).to_numpy(zero_copy_only=False)
         return np.append(positions, -1)[self.get_string_codes(slot)].astype(np.int64)
 
-    def get_member_integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
-        """Return the integers that a JSON member contains in the given events.
+    def get_member_integers(self, slot: int, rows: Int64Array) -> pa.Array:
+        """Return the integers that a JSON member contains in the given objects.
 
-        A value is null if it is missing or not a number. Start times and durations are converted from microseconds to
-        nanoseconds.
+        A value is null if it is missing or not a number. Numbers in slots with the flag
+        ``THOUSANDTHS`` are multiplied by 1000.
         """
         types = self.get_member_types(slot)[rows]
         if not types.any():
@@ -97,13 +95,13 @@ class EventCells:
         return pa.array(values, pa.int64(), mask=missing if missing.any() else None)
 
     def get_member_strings(
-        self, slot: Slot, rows: Int64Array, *, include_other_types: bool = False
+        self, slot: int, rows: Int64Array, *, include_other_types: bool = False
     ) -> pa.DictionaryArray:
-        """Return the strings that a JSON member contains in the given events, null where the member is missing.
+        """Return the strings that a JSON member contains in the given objects, null where the member is missing.
 
         Args:
             slot: The JSON member.
-            rows: Row numbers of the events in the batch.
+            rows: Row numbers of the objects in the batch.
             include_other_types: Whether to return the JSON text of values that are not strings. If it is False, these
                 values are null.
         """
@@ -114,13 +112,10 @@ class EventCells:
         codes = pa.array(self.get_member_values(slot)[rows], pa.int64(), mask=missing)
         return col.compact_dictionary(codes, self.dictionary_strings)
 
-    def format_arguments_json(self, rows: Int64Array) -> pa.Array:
-        """Return the arguments of each given event as the JSON text of an object.
-
-        The text is empty for an event without arguments.
-        """
+    def format_nested_json(self, rows: Int64Array) -> pa.Array:
+        """Return the JSON text of the object in the slot ``NESTED`` of each given object, or an empty string."""
         data, ends = self._sandbox.copy_json_ranges(
-            np.where(self.get_member_types(Slot.ARGS)[rows], self.get_member_values(Slot.ARGS)[rows], 0)
+            np.where(self.get_member_types(NESTED)[rows], self.get_member_values(NESTED)[rows], 0)
         )
         json_texts = self._decode_strings(data, ends)
         if self._has_escapes:
@@ -155,7 +150,7 @@ class EventCells:
         return str(unescaped).encode("utf-8", "replace").decode("utf-8")
 
     def _parse_numbers(
-        self, slot: Slot, values: Int64Array, types: Bytes, unparsed: np.ndarray
+        self, slot: int, values: Int64Array, types: Bytes, unparsed: np.ndarray
     ) -> tuple[Int64Array, Bytes]:
         """Parse the numbers that the sandbox left as strings.
 
@@ -163,7 +158,7 @@ class EventCells:
             All values and their types. The type of a value that is not a number becomes ``MISSING``.
         """
         codes, inverse = np.unique(values[unparsed], return_inverse=True)
-        factor = 1000 if slot in _THOUSANDTHS else 1
+        factor = 1000 if slot in self._sandbox.thousandths else 1
         parsed = [parse_integer(t, factor) for t in self.dictionary_strings.take(pa.array(codes)).to_pylist()]
         values, types = values.copy(), types.copy()
         values[unparsed] = np.array([m or 0 for m in parsed], np.int64)[inverse]

@@ -1,6 +1,7 @@
-"""Parse the events of a JSON trace in a sandbox that runs the program ``native/json.c``.
+"""Parse JSON objects in a sandbox that runs the program ``native/json.c``.
 
-The program returns a number or a dictionary code for each event and requested member.
+The program returns a number or a dictionary code for each object and requested member. It also descends into one
+member, whose value is an object as well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ StopReason: TypeAlias = int
 SLOTS, ROWS = 64, 1 << 14
 ENDED, NEED_MORE, ROWS_FULL, INVALID = range(4)
 CAPACITY = 1 << 24
-"""Maximum number of bytes of JSON in the sandbox, and therefore of one event."""
+"""Maximum number of bytes of JSON in the sandbox, and therefore of one object."""
+NESTED = 0
+"""Slot of the member whose members are parsed as well. Its cell has the start and end offset of its JSON."""
 THOUSANDTHS, AS_STRING = 1 << 8, 1 << 9
 """Flags of a slot whose numbers are multiplied by 1000, and of a slot whose numbers are left as strings."""
 MISSING, NUMBER, STRING, OTHER = range(4)
@@ -53,7 +56,7 @@ _OUT = _ENDS + 4 * _MAX_CODES
 PROGRAM = Program(
     "json",
     {
-        "events": ("offset", "end", "rows", "max_rows", "strings", "examined"),
+        "objects": ("offset", "end", "rows", "max_rows", "strings", "examined"),
         "skip": ("offset", "end", "depth", "in_string"),
         "hash": ("offset", "size", "level", "output"),
         "gather": ("count", "ranges", "ends", "output"),
@@ -102,15 +105,16 @@ class SkipResult(NamedTuple):
     in_string: bool
 
 
-class EventSandbox(Sandbox):
-    """A sandbox that contains a section of JSON and the events that were parsed from it.
+class JsonScanner(Sandbox):
+    """A sandbox that contains a section of JSON and the objects that were parsed from it.
 
     Attributes:
         data: The memory that contains the JSON.
         offset: Offset of the first byte in ``data`` that has not been parsed.
         end: Offset of the end of the JSON in ``data``.
-        rows: Number of parsed events.
-        scanned: Offset up to which the parser examined an invalid event.
+        rows: Number of parsed objects.
+        scanned: Offset up to which the parser examined an invalid object.
+        thousandths: Slots whose numbers are multiplied by 1000.
     """
 
     def __init__(self, keys: Mapping[tuple[int, str], int]) -> None:
@@ -118,23 +122,24 @@ class EventSandbox(Sandbox):
 
         Args:
             keys: The slot in which the value of each member is stored, by level and key. The level is 0 for members
-                of the event, and 1 for members of its arguments. A slot may be combined with the flags
-                ``THOUSANDTHS`` and ``AS_STRING``.
+                of an object, and 1 for members of the object in its slot ``NESTED``. Several keys may have the same
+                slot. A slot may be combined with the flags ``THOUSANDTHS`` and ``AS_STRING``.
         """
-        super().__init__(PROGRAM, _OUT + CAPACITY, lambda: Damage("an event extends beyond the end of the input"))
+        super().__init__(PROGRAM, _OUT + CAPACITY, lambda: Damage("a JSON object extends beyond the end of the input"))
         self.data = self.bytes(INPUT, CAPACITY + _SLACK)
         self.offset = self.end = self.rows = self.scanned = self._codes = 0
+        self.thousandths = frozenset(slot & (SLOTS - 1) for slot in keys.values() if slot & THOUSANDTHS)
         for (level, key), slot in keys.items():
             self._register_key(level, key.encode(), slot)
 
     @property
     def cell_values(self) -> Int64Array:
-        """Matrix with one row per JSON member and one column per event: the number or dictionary code of the value."""
+        """Matrix with one row per JSON member and one column per object: the number or dictionary code of the value."""
         return self.array(_CELLS, SLOTS * ROWS, np.int64).reshape(SLOTS, ROWS)
 
     @property
     def cell_types(self) -> Bytes:
-        """Matrix with one row per JSON member and one column per event: the type of the value, such as ``NUMBER``."""
+        """Matrix with one row per JSON member and one column per object: the type of the value, such as ``NUMBER``."""
         return self.bytes(_TYPES, SLOTS * ROWS).reshape(SLOTS, ROWS)
 
     def append_json(self, json: bytes) -> None:
@@ -167,18 +172,18 @@ class EventSandbox(Sandbox):
         self.bytes(_STRING_TABLE, 4 * _MAX_CODES)[:] = 0
         self.bytes(_TYPES, SLOTS * ROWS)[:] = 0
 
-    def parse_events(self) -> StopReason:
-        """Parse the next events, and return the reason why parsing stopped.
+    def parse_objects(self) -> StopReason:
+        """Parse the next objects, and return the reason why parsing stopped.
 
         Returns:
-            ``ENDED`` if the array of events ends, ``NEED_MORE`` if the next event is incomplete, ``ROWS_FULL`` if there
-            is no space for more rows or strings, or ``INVALID`` if the next event is invalid.
+            ``ENDED`` if the array of objects ends, ``NEED_MORE`` if the next object is incomplete, ``ROWS_FULL`` if
+            there is no space for more rows or strings, or ``INVALID`` if the next object is invalid.
         """
         bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
-        result = self.call("events", rows=self.rows, max_rows=ROWS, strings=self._codes, **bounds)
-        self.offset = self.parameter("events", "offset") - INPUT
-        self.rows, self._codes = self.parameter("events", "rows"), self.parameter("events", "strings")
-        self.scanned = max(self.parameter("events", "examined") - INPUT, self.offset)
+        result = self.call("objects", rows=self.rows, max_rows=ROWS, strings=self._codes, **bounds)
+        self.offset = self.parameter("objects", "offset") - INPUT
+        self.rows, self._codes = self.parameter("objects", "rows"), self.parameter("objects", "strings")
+        self.scanned = max(self.parameter("objects", "examined") - INPUT, self.offset)
         return result
 
     def skip_value(self, depth: int = 0, *, in_string: bool = False) -> SkipResult:

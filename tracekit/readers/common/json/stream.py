@@ -1,4 +1,4 @@
-"""Read a trace file a few megabytes at a time, and decompress it if necessary."""
+"""Read a file a few megabytes at a time, and decompress it if necessary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.system.files import InputFile
 
 READ_BYTES = 1 << 22
-"""Maximum number of bytes of the trace that a read returns."""
+"""Maximum number of decompressed bytes that a read returns."""
 COMPRESSED_READ_BYTES = 1 << 18
 MAX_COMPRESSION_RATIO = 250
 """Maximum ratio of the decompressed to the compressed size. Real traces have ratios from 10 to 50."""
@@ -52,7 +52,7 @@ class Stream:
         self._next: Future[bytes] | None = None
 
     def read(self) -> bytes:
-        """Return the next bytes of the decompressed trace, or an empty bytes object at its end.
+        """Return the next decompressed bytes of the file, or an empty bytes object at its end.
 
         If the file is compressed, a thread decompresses the following bytes in advance.
 

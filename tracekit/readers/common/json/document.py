@@ -1,27 +1,29 @@
-"""Read the JSON document of a trace.
+"""Find the objects of a JSON document, and parse them in batches.
 
-The document is either an array of events or an object that has this array as a member. The other members of the object,
-which may precede or follow the events, contain metadata of the capture.
+The document is an array of objects, an object that has this array as a member, or one object per line. The other
+members of the object, which may precede or follow the array, contain metadata.
 
-PyTorch does not escape quotes in the names of events. If an event cannot be parsed, these quotes are escaped, and the
-event is parsed again. Any other event that is not valid JSON is skipped. A truncated file is read up to its last
-complete event.
+Any object that is not valid JSON is skipped. A format may repair such objects first. A truncated file is read up to its
+last complete object.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.kineto.event_sandbox import ENDED, INVALID, NEED_MORE, ROWS_FULL, EventSandbox
-from tracekit.readers.kineto.quotes import EVENT_BOUNDARY, escape_quotes_in_names
-from tracekit.readers.kineto.stream import READ_BYTES, Stream
+from tracekit.readers.common.json.scanner import ENDED, INVALID, NEED_MORE, ROWS_FULL
+from tracekit.readers.common.json.stream import READ_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
+
+    from tracekit.readers.common.json.scanner import JsonScanner
+    from tracekit.readers.common.json.stream import Stream
 
 MAX_INVALID = 10_000
 MAX_SKIPPED_BYTES = 1 << 28
@@ -31,37 +33,59 @@ MAX_METADATA_ENTRY_BYTES, MAX_METADATA_BYTES = 1 << 20, 1 << 22
 
 The Python objects that are parsed from this JSON can take 30 times as much memory.
 """
-EVENTS = "traceEvents"
-_EXPORT_AGAIN = "export the trace again"
+OBJECT_BOUNDARY = re.compile(rb"\}\s{0,200},\s{0,200}(?=\{)")
+_LINE_BOUNDARY = re.compile(rb"\n\s{0,200}(?=\{)")
 _KEY = re.compile(rb'[\s,]*(?:"((?:[^"\\]|\\.){0,200})"\s*:\s*(?=\S)|(\}))', re.DOTALL)
 _MAX_KEY_BYTES = 4096
 _SCALAR = re.compile(rb"[^\s,}\]]{0,64}")
 
 
-class Document:
-    """The JSON document of a trace, which is read sequentially.
+@dataclass(frozen=True, slots=True)
+class DocumentFormat:
+    """What a JSON document consists of.
 
     Attributes:
-        metadata: Values of the requested members that have been read so far, by key. The events are not included.
-        invalid: Number of events and requested members that were skipped because they are not valid JSON.
-        repaired: Number of names in which unescaped quotes were repaired.
+        array: Key of the member that is the array of objects, unless the document is this array. If it is None, the
+            document is an array, or has one object per line.
+        noun: Plural noun for the objects in error messages.
+        hint: What to do if the document is damaged.
+        metadata_names: Keys of the other members whose values are stored.
+        repair: A function that repairs a section of JSON that could not be parsed. It returns the repaired section and
+            the number of repairs.
+    """
+
+    array: str | None
+    noun: str
+    hint: str
+    metadata_names: Collection[str] = ()
+    repair: Callable[[bytes], tuple[bytes, int]] | None = None
+
+
+class Document:
+    """A JSON document, which is read sequentially.
+
+    Attributes:
+        metadata: Values of the requested members that have been read so far, by key. The objects are not included.
+        invalid: Number of objects and requested members that were skipped because they are not valid JSON.
+        repaired: Number of repairs.
         truncated: Whether the file ends before the end of the document.
-        has_events: Whether the document contains an array of events.
+        has_array: Whether the document contains the array of objects, or consists of lines.
         trailing_bytes: Number of bytes after the end of the document, without leading white space.
         oversized: Keys of the requested members that were skipped because they exceed the size limits.
     """
 
-    def __init__(self, path: Path, stream: Stream, sandbox: EventSandbox, metadata_names: Collection[str]) -> None:
+    def __init__(self, path: Path, stream: Stream, sandbox: JsonScanner, layout: DocumentFormat) -> None:
         self.metadata: dict[str, Any] = {}
         self.invalid = self.repaired = 0
         self.truncated = False
-        self.has_events = False
+        self.has_array = False
         self.trailing_bytes = 0
         self.oversized: list[str] = []
         self._metadata_bytes = 0
-        self._path, self._stream, self._sandbox, self._metadata_names = path, stream, sandbox, metadata_names
+        self._path, self._stream, self._sandbox, self._format = path, stream, sandbox, layout
+        self._boundary = OBJECT_BOUNDARY
         self._skipped_bytes = self._member_count = 0
-        self._at_end = self._is_array = self._is_open = self._is_closed = self._are_quotes_escaped = False
+        self._at_end = self._is_array = self._is_open = self._is_closed = self._is_repaired = False
 
     def parse_in_batches(self) -> Iterator[None]:
         """Parse the document to its end, and yield whenever the sandbox contains a batch of rows.
@@ -69,32 +93,36 @@ class Document:
         The caller must use the rows before it resumes the iterator, because the next batch replaces them.
 
         Raises:
-            CorruptTraceError: The file is not a JSON object or array, or too many of its events are invalid.
+            CorruptTraceError: The file is not a JSON object or array, or too many of its objects are invalid.
         """
-        while self.advance_to_events():
-            yield from self._parse_event_batches()
+        while self.advance_to_objects():
+            yield from self._parse_object_batches()
             if self._is_array:
                 break
         if self._is_closed:
             self._count_trailing_bytes()
 
-    def advance_to_events(self) -> bool:
-        """Read the members that precede the next array of events, and advance to the first event of the array.
+    def advance_to_objects(self) -> bool:
+        """Read the members that precede the next array of objects, and advance to its first object.
 
-        Return False if no array of events follows.
+        Return False if no array of objects follows.
 
         Raises:
             CorruptTraceError: The file is not a JSON object or array.
         """
         if not self._is_open:
             self._is_open = True
-            if self._read_opening_bracket() == b"[":
-                self.has_events = self._is_array = True
+            first = self._read_opening_bracket()
+            if first == b"[" or self._format.array is None:
+                self.has_array = self._is_array = True
+                if first == b"{":
+                    self._boundary = _LINE_BOUNDARY
+                    self._sandbox.offset -= 1
                 return True
         while self._member_count < MAX_MEMBERS and (key := self._read_key()) is not None:
             self._member_count += 1
-            if key == EVENTS and self._peek_byte() == b"[":
-                self.has_events = True
+            if key == self._format.array and self._peek_byte() == b"[":
+                self.has_array = True
                 self._sandbox.offset += 1
                 return True
             self._store_or_skip_member(key)
@@ -107,7 +135,7 @@ class Document:
         head = bytes(sandbox.data[: min(sandbox.end, 4096)])
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if first not in (b"{", b"["):
-            raise CorruptTraceError("the file is not a JSON object or array", path=self._path, hint=_EXPORT_AGAIN)
+            raise CorruptTraceError("the file is not a JSON object or array", path=self._path, hint=self._format.hint)
         sandbox.offset = head.index(first) + 1
         return first
 
@@ -169,7 +197,7 @@ class Document:
         size = self._sandbox.offset - start
         if size > MAX_METADATA_ENTRY_BYTES or self._metadata_bytes + size > MAX_METADATA_BYTES:
             self._record_oversized_key(key)
-        elif key in self._metadata_names:
+        elif key in self._format.metadata_names:
             self._metadata_bytes += size
             try:
                 text = bytes(self._sandbox.data[start : start + size]).decode("utf-8", "replace")
@@ -178,16 +206,16 @@ class Document:
                 self.invalid += 1
 
     def _record_oversized_key(self, key: str) -> None:
-        if key in self._metadata_names:
+        if key in self._format.metadata_names:
             self.oversized.append(key)
 
-    def _parse_event_batches(self) -> Iterator[None]:
-        """Parse the current array of events, and yield whenever the sandbox contains a batch of rows."""
+    def _parse_object_batches(self) -> Iterator[None]:
+        """Parse the current array of objects, and yield whenever the sandbox contains a batch of rows."""
         sandbox = self._sandbox
-        while (result := sandbox.parse_events()) != ENDED:
-            if result == INVALID and not (self._are_quotes_escaped and self._find_next_event_offset() is not None):
+        while (result := sandbox.parse_objects()) != ENDED:
+            if result == INVALID and not (self._is_repaired and self._find_next_object_offset() is not None):
                 yield from self._hand_over_rows()
-                if self._escape_quotes() or self._append_next_bytes():
+                if self._repair_json() or self._append_next_bytes():
                     continue
             if result != INVALID:
                 yield from self._hand_over_rows()
@@ -197,9 +225,9 @@ class Document:
                     self.truncated = not self._is_array  # the bracket that ends a bare array may be left out
                     return
             self._skipped_bytes += (sandbox.end if result == NEED_MORE else sandbox.scanned) - sandbox.offset
-            if not self._skip_to_next_event():
+            if not self._skip_to_next_object():
                 yield from self._hand_over_rows()
-                if not self._read_until_next_event():
+                if not self._read_until_next_object():
                     self.truncated = True
                     return
         self._is_closed = self._is_array
@@ -211,57 +239,59 @@ class Document:
             yield
         self._sandbox.clear_rows()
 
-    def _escape_quotes(self) -> bool:
-        """Escape unescaped quotes in the names of the events in the sandbox. Return whether any quote was escaped.
+    def _repair_json(self) -> bool:
+        """Repair the JSON in the sandbox. Return whether anything was repaired.
 
         The sandbox must not contain rows, because their strings refer to the bytes in the sandbox.
         """
-        if self._are_quotes_escaped:
+        if self._is_repaired:
             return False
-        self._are_quotes_escaped = True
-        json, count = escape_quotes_in_names(bytes(self._sandbox.data[self._sandbox.offset : self._sandbox.end]))
+        self._is_repaired = True
+        if self._format.repair is None:
+            return False
+        json, count = self._format.repair(bytes(self._sandbox.data[self._sandbox.offset : self._sandbox.end]))
         if not count or not self._sandbox.replace_json(json):
             return False
         self.repaired += count
         return True
 
-    def _skip_to_next_event(self) -> bool:
-        """Skip an invalid event, and advance to the next offset at which an event may begin.
+    def _skip_to_next_object(self) -> bool:
+        """Skip an invalid object, and advance to the next offset at which an object may begin.
 
         Return False if the sandbox contains no such offset.
 
         Raises:
-            CorruptTraceError: The file contains too many invalid events.
+            CorruptTraceError: The file contains too many invalid objects.
         """
-        offset = self._find_next_event_offset()
+        offset = self._find_next_object_offset()
         if offset is None:
             return False
         self._sandbox.offset = offset
         self.invalid += 1
         if self.invalid > MAX_INVALID or self._skipped_bytes > MAX_SKIPPED_BYTES:
             raise CorruptTraceError(
-                f"the file contains {self.invalid} invalid events ({self._skipped_bytes} bytes), but tracekit skips "
-                f"at most {MAX_INVALID} invalid events ({MAX_SKIPPED_BYTES >> 20} MiB)",
+                f"the file contains {self.invalid} invalid {self._format.noun} ({self._skipped_bytes} bytes), but "
+                f"tracekit skips at most {MAX_INVALID} invalid {self._format.noun} ({MAX_SKIPPED_BYTES >> 20} MiB)",
                 path=self._path,
-                hint=_EXPORT_AGAIN,
+                hint=self._format.hint,
             )
         return True
 
-    def _find_next_event_offset(self) -> int | None:
-        """Return the next offset at which an event may begin, or None if the sandbox contains no such offset."""
+    def _find_next_object_offset(self) -> int | None:
+        """Return the next offset at which an object may begin, or None if the sandbox contains no such offset."""
         sandbox = self._sandbox
-        match = EVENT_BOUNDARY.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])
+        match = self._boundary.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])
         return None if match is None else sandbox.offset + 1 + match.end()
 
-    def _read_until_next_event(self) -> bool:
-        """Read the file up to the next offset at which an event may begin. Return False at the end of the file."""
+    def _read_until_next_object(self) -> bool:
+        """Read the file up to the next offset at which an object may begin. Return False at the end of the file."""
         sandbox = self._sandbox
         while True:
             self._skipped_bytes += sandbox.end - sandbox.offset
             sandbox.offset = max(sandbox.offset, sandbox.end - 512)
             if not self._append_next_bytes():
                 return False
-            if self._skip_to_next_event():
+            if self._skip_to_next_object():
                 return True
 
     def _count_trailing_bytes(self) -> None:
@@ -280,7 +310,7 @@ class Document:
         block = self._stream.read()
         self._at_end = not block
         if block:
-            self._are_quotes_escaped = False
+            self._is_repaired = False
             self._sandbox.append_json(block)
         return bool(block)
 
