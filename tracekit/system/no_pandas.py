@@ -1,4 +1,6 @@
-"""Prevent pyarrow from importing pandas, which takes 0.2 s.
+"""Prevent pyarrow from importing pandas.
+
+Importing pandas 3.1 takes 0.12 s of CPU time, a quarter of that of ``tracekit tables`` on a small report.
 
 pyarrow imports pandas when it first converts a Python value. Only the command line prevents this: in other programs,
 pyarrow may have to convert pandas objects.
