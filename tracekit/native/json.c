@@ -45,33 +45,39 @@ static uint32_t find_quote(uint32_t offset, uint32_t end) {
 }
 
 /* Skip the rest of an array or object. Return the offset of its end. If the input ends before it, return an offset at or
-   beyond the end of the input. */
+   beyond the end of the input. All brackets in 16 bytes are counted at once, up to the next string. */
 INLINE uint32_t skip_nested(uint32_t offset, uint32_t end, nesting *n) {
+  bool in_string = n->in_string;
+  int32_t depth = n->depth;
   while (offset < end) {
-    if (n->in_string) {
+    if (in_string) {
       offset = find_quote(offset, end);
-      if (offset >= end) return offset;
-      n->in_string = false;
+      if (offset >= end) break;
+      in_string = false;
       offset++;
-      if (n->depth <= 0) return offset;
-      continue;
+      if (depth <= 0) break;
     }
     bytes16 bytes = load_bytes(offset), curly = bytes | 0x20;
     uint32_t matches = bit_mask((bytes16)(bytes == '"') | (bytes16)(curly == '{') | (bytes16)(curly == '}'));
-    if (!matches) {
-      offset += 16;
-      if (offset > end) return end;
-      continue;
+    uint32_t next = offset + 16 > end ? end : offset + 16;
+    for (; matches; matches &= matches - 1) {
+      uint32_t place = offset + (uint32_t)__builtin_ctz(matches), byte = load8(place);
+      if (byte == '"') {
+        in_string = true;
+        next = place + 1;
+        break;
+      }
+      depth += is_bracket(byte, '{') ? 1 : -1;
+      if (depth <= 0) {
+        n->depth = depth;
+        n->in_string = false;
+        return place + 1;
+      }
     }
-    offset += (uint32_t)__builtin_ctz(matches);
-    uint32_t byte = load8(offset++);
-    if (byte == '"') {
-      n->in_string = true;
-      continue;
-    }
-    n->depth += is_bracket(byte, '{') ? 1 : -1;
-    if (n->depth <= 0) return offset;
+    offset = next;
   }
+  n->depth = depth;
+  n->in_string = in_string;
   return offset;
 }
 
