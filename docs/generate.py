@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -459,8 +460,9 @@ def regenerate(page: Path) -> str:
 def main(*arguments: str) -> int:
     """Write the pages that are out of date, or report them with ``--check``; return the exit status."""
     stale = []
-    for page in PAGES:
-        text = regenerate(page)
+    with ThreadPoolExecutor(2) as pool:
+        texts = dict(zip(PAGES, pool.map(regenerate, PAGES), strict=True))
+    for page, text in texts.items():
         if text != page.read_text("utf-8"):
             stale.append(page.relative_to(ROOT))
             if "--check" not in arguments:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
-import functools
 import gc
 import importlib
 import io
@@ -144,9 +143,15 @@ class _Server:
         self._process.wait()
 
 
-@functools.cache
+_threads = threading.local()
+
+
 def _server() -> _Server:
-    return _Server()
+    """Return the server of this thread, which runs one program at a time."""
+    if not hasattr(_threads, "server"):
+        _threads.server = _Server()
+    server: _Server = _threads.server
+    return server
 
 
 def _received(connection: socket.socket, size: int) -> bytes:
