@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from tracekit import cli, registry, schemas
-from tracekit.core import analyze, compare, recipes, reports
+from tracekit.core import compare
 from tracekit.core.diagnosis import causes, cures, ledger
 from tracekit.readers.nsys import mapping, versions
+from tracekit.registry.analyses import RECIPE, REPORT, RULE, Analysis, list_analyses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,48 +89,55 @@ def command_help() -> str:
 
 def report_list() -> str:
     """Return a table of the reports that follow nsys."""
-    old_names = {new: [o for o, n in reports.ALIASES.items() if n == new] for new in reports.REPORTS}
     rows = [
-        (f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc), _code_list(old_names[r.name]), _options(r))
-        for r in reports.REPORTS.values()
+        (f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc), _code_list(r.old_names), _code_list(_options(r)))
+        for r in _list_analyses(REPORT, "nsys")
     ]
     return "\n".join(_grid(("report", "shows", "old names", "options"), rows)) + "\n"
 
 
-def _options(report: reports.Report) -> str:
-    """Return the options of a report. Options with a value are followed by their default value."""
-    return _code_list([*report.options, *(f"{name}={default}" for name, default in report.parameter_defaults.items())])
+def _list_analyses(kind: str, *origins: str) -> list[Analysis]:
+    """Return the analyses of a kind that tools define, or all of them if there are no ``origins``."""
+    return [each for each in list_analyses(kind).values() if not origins or each.origin in origins]
+
+
+def _options(analysis: Analysis) -> list[str]:
+    """Return the options of an analysis as text. Options with a value are followed by their default value."""
+    return [o.name if o.type == "flag" else f"{o.name}={o.default}" for o in analysis.options]
 
 
 def report_columns() -> str:
     """Return a section with the columns of every report that follows nsys."""
-    return "\n".join(map(_report_section, reports.REPORTS.values()))
+    return "\n".join(map(_report_section, _list_analyses(REPORT, "nsys")))
 
 
 def tracekit_reports() -> str:
-    """Return a section for every report that nsys does not have."""
-    options = {
-        r.name: f" Options: {_code_list(r.options)}." if r.options else "" for r in reports.EXTRA_REPORTS.values()
-    }
-    return "\n".join(_report_section(r, options[r.name]) for r in reports.EXTRA_REPORTS.values())
+    """Return a section for every report that nsys and DLProf do not have."""
+    return "\n".join(map(_report_section, _list_analyses(REPORT, "tracekit")))
 
 
-def _report_section(report: reports.Report, options: str = "") -> str:
+def _report_section(report: Analysis) -> str:
     """Return a section with the description, options and columns of a report."""
-    titles = ", ".join(f"`{c.title}`" for c in report.columns)
-    return f"### {report.name}\n\n{_escape_markdown(report.doc)}{options}\n\nColumns of `{report.name}`: {titles}\n"
+    options = f" Options: {_code_list(_options(report))}." if report.options and report.origin == "tracekit" else ""
+    grid = "\n".join(_result_grid(report.columns))
+    return f"### {report.name}\n\n{_escape_markdown(report.doc)}{options}\n\n{grid}\n"
+
+
+def _result_grid(columns: tuple[schemas.Column, ...]) -> list[str]:
+    """Return a table of the columns of a result with unit and meaning."""
+    rows = [(f"`{c.name.strip()}`", c.unit or "", _escape_markdown(c.doc)) for c in columns]
+    return _grid(("column", "unit", "meaning"), rows)
 
 
 def rule_list() -> str:
     """Return a table of all rules."""
-    rules = [analyze.find_rule(name) for name in analyze.ALL_RULES]
-    rows = [(f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc)) for r in rules]
+    rows = [(f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc)) for r in _list_analyses(RULE)]
     return "\n".join(_grid(("rule", "finds"), rows)) + "\n"
 
 
 def rule_columns() -> str:
     """Return a section with the columns and options of every rule."""
-    return "\n".join(_rule_section(analyze.find_rule(name)) for name in analyze.ALL_RULES)
+    return "\n".join(map(_rule_section, _list_analyses(RULE)))
 
 
 def idle_causes() -> str:
@@ -138,12 +146,12 @@ def idle_causes() -> str:
     return "\n".join(_grid(("cause", "meaning"), rows)) + "\n"
 
 
-def _rule_section(rule: analyze.Rule) -> str:
+def _rule_section(rule: Analysis) -> str:
     """Return a section with the description, columns and options of a rule."""
-    titles = ", ".join(f"`{c.title}`" for c in rule.columns)
-    rows = [(f"`{name}`", str(option.default), option.doc) for name, option in rule.options.items()]
+    rows = [(f"`{o.name}`", "" if o.default is None else str(o.default), o.doc) for o in rule.options]
     options = "\n".join(_grid(("option", "default", "meaning"), rows))
-    return f"### {rule.name}\n\n{_escape_markdown(rule.doc)}\n\nColumns of `{rule.name}`: {titles}\n\n{options}\n"
+    columns = "\n".join(_result_grid(rule.columns))
+    return f"### {rule.name}\n\n{_escape_markdown(rule.doc)}\n\n{columns}\n\n{options}\n"
 
 
 def diff_metrics() -> str:
@@ -231,10 +239,14 @@ def support_by_table(path: str) -> str:
 
 def recipe_list() -> str:
     """Return a table of all recipes with their options and tables."""
-    declared = [recipes.find_recipe(name) for name in recipes.RECIPES]
     rows = [
-        (f"`{r.name}`", _escape_markdown(r.doc), _code_list(r.options), _code_list(o.name for o in r.outputs))
-        for r in declared
+        (
+            f"`{r.name}`",
+            _escape_markdown(r.doc),
+            _code_list(o.name for o in r.options),
+            _code_list(result.name for result in r.results),
+        )
+        for r in _list_analyses(RECIPE)
     ]
     return "\n".join([*_grid(("recipe", "shows", "options", "tables"), rows), ""])
 

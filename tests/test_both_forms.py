@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.builders.nsys_rep import Parts, take_apart
-from tracekit.core.reports import REPORTS
+from tests.builders.reports import REPORTS_OF_NSYS
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep.layout import PROCESS
 
@@ -152,14 +152,16 @@ def test_reports_are_what_nsys_printed(forms: tuple[tk.Trace, tk.Trace]) -> None
 
 
 def test_every_printed_report_belongs_to_a_capture() -> None:
-    belong = [c for p in PRINTED for c in CAPTURES if p.stem.startswith(f"{c}_") and p.stem[len(c) + 1 :] in REPORTS]
+    belong = [
+        c for p in PRINTED for c in CAPTURES if p.stem.startswith(f"{c}_") and p.stem[len(c) + 1 :] in REPORTS_OF_NSYS
+    ]
     assert len(belong) == len(PRINTED) > 70
 
 
 @pytest.mark.slow
 @pytest.mark.many(1)
 def test_reports_are_those_of_the_export(forms: tuple[tk.Trace, tk.Trace]) -> None:
-    assert [r for r in REPORTS if as_csv(forms[0], r) != as_csv(forms[1], r)] == []
+    assert [r for r in REPORTS_OF_NSYS if as_csv(forms[0], r) != as_csv(forms[1], r)] == []
 
 
 @pytest.mark.slow

@@ -16,9 +16,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.reports import REPORTS_OF_NSYS, compute_report
 from tests.nsys_texts import Table, number, same_text, tables
 from tracekit import schemas
-from tracekit.core.reports import REPORTS, Frames, compute_report
+from tracekit.core.reports import Frames
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 EXPORTS = sorted(CORPUS.glob("nsys_*/**/*.sqlite")) if CORPUS.is_dir() else []
@@ -114,7 +115,7 @@ def test_every_printed_number_is_ours(digest: str) -> None:
     capture, rows = WITH_CAPTURE[digest]
     found: dict[str, int] = {}
     with tk.load(by_digest()[capture]) as trace:
-        made = {name: compute_report(trace.frame, name).frame() for name in REPORTS}
+        made = {name: compute_report(trace.frame, name).frame() for name in REPORTS_OF_NSYS}
     for table in printed_tables(digest):
         fitting = [name for name, report in made.items() if agree(table, report)]
         assert len(fitting) == 1, (table.titles[:3], len(table.rows), len(fitting))

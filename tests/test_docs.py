@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tests.builders.reports import REPORTS_OF_NSYS
 from tracekit import cli, registry, schemas
-from tracekit.core import reports
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -104,7 +104,7 @@ def test_nothing_private_and_no_dead_links(page: Path) -> None:
 def test_the_reference_is_complete() -> None:
     text = {p.stem: p.read_text("utf-8") for p in DOCS}
     assert [t for t in schemas.tables() if f"\n## {t}\n" not in text["tables"]] == []
-    assert [r for r in reports.REPORTS if f"\n### {r}\n" not in text["reports"]] == []
+    assert [r for r in REPORTS_OF_NSYS if f"\n### {r}\n" not in text["reports"]] == []
     assert [v for v in cli.COMMANDS if f"\n## {v}\n" not in text["cli"]] == []
     formats = {*registry.readers(), *registry.exporters()}
     assert [f for f in formats if not re.search(rf"^## .*\b{f}\b", text["formats"], re.MULTILINE)] == []

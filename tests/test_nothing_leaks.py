@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 import pytest
 import tracekit as tk
 from pyarrow import ipc
+from tests.builders.reports import REPORTS_OF_NSYS
 from tests.conftest import ALL
 from tests.secrets_of import Secrets, left, secrets_of, texts
 from tests.test_redact import CORPUS, OWN, SHARED, SUFFIXES, named
 from tracekit import cli, registry
-from tracekit.core import reports
 from tracekit.errors import TracekitError, TracekitWarning
 
 FIXTURES = [p for p in OWN if p.parent.name == "fixtures"]
@@ -99,7 +99,7 @@ def exported(trace: tk.Trace, folder: Path) -> Iterator[tuple[str, bytes]]:
 
 def reported(trace: tk.Trace) -> Iterator[tuple[str, bytes]]:
     """What every report shows that the trace has something for."""
-    for name in reports.REPORTS:
+    for name in REPORTS_OF_NSYS:
         try:
             yield name, values_of(tk.stats(trace, name).to_arrow())
         except TracekitError:

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import ipc, parquet
 from tests.builders.nsys_rep import Parts, event, message, strings
+from tests.builders.reports import REPORTS_OF_NSYS, RULES
 from tests.exporters.test_perfetto_trace import check as check_perfetto
 from tracekit import registry, schemas
-from tracekit.core import analyze, reports
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
 from tracekit.plan.recorded import MAX_TIME_NS, MAX_TOTAL_NS
 from tracekit.readers.nsys_rep import layout
@@ -136,7 +136,7 @@ def test_times_within_the_limits_are_kept() -> None:
 @given(
     start=st.sampled_from([LOWEST, -MAX_TIME_NS - 1, -MAX_TIME_NS, -1, 0, MAX_TIME_NS, HIGHEST]),
     end=st.sampled_from([LOWEST, -MAX_TIME_NS, 0, 1, MAX_TIME_NS, MAX_TIME_NS + 1, HIGHEST]),
-    name=st.sampled_from([*reports.REPORTS, *analyze.ALL_RULES, "advise"]),
+    name=st.sampled_from([*REPORTS_OF_NSYS, *RULES, "advise"]),
 )
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 def test_reports_compute_or_raise_a_typed_error(start: int, end: int, name: str) -> None:
@@ -289,7 +289,7 @@ def test_durations_whose_sum_overflows_are_an_error(
 
 
 @pytest.mark.many(8)
-@pytest.mark.parametrize("name", [*reports.REPORTS, *analyze.ALL_RULES])
+@pytest.mark.parametrize("name", [*REPORTS_OF_NSYS, *RULES])
 def test_no_figure_overflows_within_the_limits(name: str) -> None:
     content = {n: pa.concat_tables([t] * 4) for n, t in tables(0, MAX_TOTAL_NS // 4, *TIME_TABLES).items()}
     with contextlib.suppress(TracekitError):

@@ -25,11 +25,10 @@ from tracekit.plan import (
     SelectTables,
     Step,
     TraceView,
-    add_report_options,
     exporting,
     presence,
 )
-from tracekit.registry import detection, tables
+from tracekit.registry import analyses, detection, tables
 from tracekit.registry.describe import Description
 from tracekit.registry.source import Source
 from tracekit.registry.tables import convert_names, count_rows, read_table, scan_table
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.core.diagnosis import WhatIf, Why
-    from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.plan.figures import Plots
     from tracekit.registry.absence import Absence
@@ -386,9 +384,7 @@ class Trace:
         """
         return self._with_steps(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores, include_warm_up)))
 
-    def report(
-        self, name: ReportName | RuleName, *, options: Mapping[str, bool | int] | None = None
-    ) -> ReportTable | DlprofReport:
+    def report(self, name: ReportName | RuleName, *, options: Mapping[str, bool | int] | None = None) -> ReportTable:
         """Compute a report of ``nsys stats``, DLProf or tracekit, or apply a rule of ``nsys analyze``.
 
         Args:
@@ -408,7 +404,7 @@ class Trace:
             >>> tk.load("fixtures/train_amp.sqlite").report("op-type").frame().columns[:3]
             ['Op Type', '# Ops', '# Calls']
         """
-        return self._view.report(add_report_options(name, options))
+        return self._view.report(name, options)
 
     def stats(self, report: ReportName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
         """Return the rows of a report, as ``tracekit.stats`` does.
@@ -432,7 +428,7 @@ class Trace:
         Raises:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
         """
-        return self._view.analyze(add_report_options(rule, options)).frame()
+        return self._view.report(rule, options, (analyses.RULE,)).frame()
 
     def why(self, *, step_time_ns: int | None = None) -> Why:
         """Explain why the steps of the trace take as long as they do.

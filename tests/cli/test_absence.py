@@ -15,10 +15,10 @@ import tracekit as tk
 from tests.builders.nsys_rep import Parts, event, strings
 from tests.cli.conftest import Run
 from tracekit import schemas
-from tracekit.core import analyze, recipes, reports
 from tracekit.errors import TracekitWarning, UnknownFormatError
 from tracekit.readers.nsys_rep import layout, names
 from tracekit.registry.absence import State, describe_undecoded, find_recording_command
+from tracekit.registry.analyses import RECIPE, REPORT, RULE, list_names
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WDDM = FIXTURES.parents[1] / "shared/corpus/makers/nsys_new/robodo2020__GPU_final/Report 1.nsys-rep"
@@ -72,7 +72,7 @@ def test_tables_in_memory_and_parquet_may_come_from_any_tool(tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [TRAIN, NCU_CSV, KINETO], ids=lambda p: p.name)
 def test_everything_that_has_a_name_can_be_explained(path: Path) -> None:
-    all_names = [*schemas.table_names(), *reports.REPORTS, *reports.EXTRA_REPORTS, *analyze.ALL_RULES, *recipes.RECIPES]
+    all_names = [*schemas.table_names(), *(name for kind in (REPORT, RULE, RECIPE) for name in list_names(kind))]
     with tk.load(path) as trace:
         for name in all_names:
             absence = trace.explain_missing_rows(name)

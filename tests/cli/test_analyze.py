@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 import tracekit as tk
+from tests.builders.reports import RULES
 from tests.conftest import FIXTURES
-from tracekit.core.analyze import ALL_RULES
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -17,7 +17,7 @@ TRAIN = FIXTURES / "train_amp.sqlite"
 
 def test_every_rule_is_listed(run: Run) -> None:
     listed = {line.split()[0]: line for line in run("analyze", "--list").text.splitlines()[1:]}
-    assert set(listed) == set(ALL_RULES)
+    assert set(listed) == set(RULES)
     assert all(line.split()[-1] for line in listed.values())
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import tracekit as tk
 from tests import fork_server
+from tests.builders.reports import REPORTS_OF_NSYS
 from tests.cli.conftest import MODULE
 from tracekit import cli
 from tracekit.cli.stats import DEFAULT
-from tracekit.core.reports import REPORTS
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 FILES = sorted(CORPUS.glob("**/*.sqlite")) if CORPUS.is_dir() else []
@@ -112,8 +112,8 @@ def test_info_stats_and_convert(
     verbs = Verbs(EXPORTS[number], monkeypatch, capsysbinary)
     facts = json.loads(verbs("info", "--json"))
     printed = verbs("info")
-    reports = reports_in(verbs("stats", "--report", ",".join(REPORTS), "--format", "jsonl"))
-    csv = verbs("stats", "--report", ",".join(REPORTS), "--format", "csv")
+    reports = reports_in(verbs("stats", "--report", ",".join(REPORTS_OF_NSYS), "--format", "jsonl"))
+    csv = verbs("stats", "--report", ",".join(REPORTS_OF_NSYS), "--format", "csv")
     out = tmp_path / "out.json"
     verbs("convert", out, "--to", "chrome-trace", "--quiet")
     with tk.load(EXPORTS[number]) as trace:
@@ -122,8 +122,8 @@ def test_info_stats_and_convert(
         check_reports(reports, counts, trace)
         check_drawing(drawn_in(out), counts, trace)
         secrets = private(trace)
-    without = {n for n in REPORTS if f"{n}: no rows".encode() in verbs.said}
-    assert reports.keys() | without == set(REPORTS)
+    without = {n for n in REPORTS_OF_NSYS if f"{n}: no rows".encode() in verbs.said}
+    assert reports.keys() | without == set(REPORTS_OF_NSYS)
     assert not reports.keys() & without
     assert csv.count(b"\n") >= sum(map(len, reports.values())) + len(reports)
     everything = b"\n".join((printed, verbs.said, csv, out.read_bytes()))

@@ -18,6 +18,7 @@ from tests.conftest import ALL
 from tracekit import schemas
 from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.readers.nsys_rep.container import UI_DATA
+from tracekit.registry.analyses import KINDS, list_names
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Spawn
@@ -291,4 +292,15 @@ class TestSchema:
         assert one["properties"]["start_ns"]["type"] == "integer"
         assert one["properties"]["start_ns"]["x-unit"] == "ns"
         assert every["$defs"]["kernels"] == one
-        assert list(every["$defs"]) == list(schemas.tables())
+        definitions = list(every["$defs"])
+        assert definitions[: len(schemas.tables())] == list(schemas.tables())
+        described = {name.split(".")[1] for name in definitions if "." in name}
+        assert described >= {name for kind in KINDS for name in list_names(kind)} | {"why"}
+
+    def test_results(self, run: Run) -> None:
+        report = json.loads(run("schema", "gpukernsum", "--format", "json").text)
+        assert report["properties"]["Total Time (ns)"]["x-unit"] == "ns"
+        pace = json.loads(run("schema", "recipe.nvtx_pace.pace_start", "--format", "json").text)
+        assert pace["additionalProperties"]["type"] == ["integer", "null"]
+        assert "Range Stack" in run("schema", "recipe.nvtx_gpu_proj_trace.trace").text
+        assert "no table is called 'nothing'" in run("schema", "nothing", status=1).stderr

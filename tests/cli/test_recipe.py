@@ -13,8 +13,8 @@ from tests.builders.nsys_rep import SHARED
 from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES
 from tracekit.cli.recipe import recipe_command
-from tracekit.core.recipes import RECIPES, find_recipe
 from tracekit.errors import MissingTableError
+from tracekit.registry.analyses import RECIPE, list_analyses, list_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,11 +27,11 @@ STRAGGLER = [SHARED / "captures" / "h200_more" / f"straggler_rank{n}.nsys-rep" f
 
 def test_every_recipe_is_listed(run: Run) -> None:
     listed = [line.split()[0] for line in run("recipe", "--list").text.splitlines()[1:]]
-    assert listed == list(RECIPES)
+    assert listed == list_names(RECIPE)
 
 
 def test_every_option_of_a_recipe_is_an_option_of_the_command() -> None:
-    declared = {option for name in RECIPES for option in find_recipe(name).options}
+    declared = {option.name for recipe in list_analyses(RECIPE).values() for option in recipe.options}
     assert declared <= {p.name for p in recipe_command.params}
 
 

@@ -11,14 +11,12 @@ import polars as pl
 import pytest
 import tracekit as tk
 from rich.cells import cell_len
+from tests.builders.reports import RULES
 from tests.cli.conftest import ROOT
 from tracekit.cli.layout import format_rows_and_list_omitted_titles, format_table
 from tracekit.cli.shortening import shorten_names
-from tracekit.cli.stats import list_report_names
 from tracekit.cli.times import Times, format_time_column
-from tracekit.core import analyze, recipes
-from tracekit.core.dlprof.reports import REPORTS as DLPROF_REPORTS
-from tracekit.core.recipes.recipe import Output
+from tracekit.registry.analyses import RECIPE, REPORT, list_analyses, list_names
 from tracekit.sets import recipe_files
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 FIXTURES = ROOT / "fixtures"
 TRAIN = FIXTURES / "train_amp.sqlite"
 WIDTHS = (80, 120, 200)
-REPORTS = [name for name in [*list_report_names(), *analyze.ALL_RULES] if name != "graph_summary"]
+REPORTS = [name for name in [*list_names(REPORT), *RULES] if name != "graph_summary"]
 CAPTURES = (
     "train_amp.sqlite",
     "ranks/mpi_rank0.nsys-rep",
@@ -83,23 +81,24 @@ def test_reports(report: str) -> None:
         if table.rows:
             frame = table.frame().drop(table.machine_titles)
             check(frame.head(40), table.key_titles, Times())
-            assert table.key_titles or report == "summary" or report in analyze.ALL_RULES or frame.width <= 7
+            assert table.key_titles or report == "summary" or report in RULES or frame.width <= 7
 
 
 @pytest.mark.many(6)
-@pytest.mark.parametrize("recipe", recipes.RECIPES)
+@pytest.mark.parametrize("recipe", list_names(RECIPE))
 def test_recipes(recipe: str) -> None:
-    declared = recipes.find_recipe(recipe)
+    declared = list_analyses(RECIPE)[recipe]
     for path in (FIXTURES / "ddp2.sqlite", FIXTURES / "ranks"):
         tables = compute_recipes(path, recipe)
-        for output in declared.outputs:
+        for output in declared.results:
             table = tables[output.name]
             rows = recipe_files.convert_to_printable_rows(
                 table, recipe_files.choose_index_columns(recipe, output.name, table)
             )
-            keys = [c for c in (*output.index, *output.key_columns) if c in rows.columns]
-            assert set(output.key_columns) <= set(rows.columns)
-            check(rows.head(40), keys, Times(others=output.time_columns))
+            keys = [c.name for c in output.columns if c.is_key]
+            assert set(keys) <= set(rows.columns)
+            times = [c.name for c in output.columns if c.unit == "ns"]
+            check(rows.head(40), [c for c in (*output.key, *keys) if c in rows.columns], Times(others=times))
 
 
 @pytest.mark.slow
@@ -162,15 +161,3 @@ class TestUnits:
     def test_unknown(self, run: Run) -> None:
         said = run("rows", TRAIN, "kernels", "--timeunit", "hours", status=2).stderr
         assert "'hours' is not a unit of times: choose auto, ns, us, ms, s" in said
-
-
-def test_every_declared_key_exists_in_a_report() -> None:
-    from tracekit.core.dlprof.reports import KEY_TITLES as DLPROF_KEYS
-    from tracekit.core.reports import EXTRA_REPORTS, table
-    from tracekit.core.reports import REPORTS as NSYS_REPORTS
-
-    rules = [analyze.find_rule(name) for name in analyze.ALL_RULES]
-    declared = [*NSYS_REPORTS.values(), *EXTRA_REPORTS.values(), *rules]
-    assert {c.title for report in declared for c in report.columns} >= table.KEY_TITLES
-    assert {c.title for _, columns, _ in DLPROF_REPORTS.values() for c in columns} >= DLPROF_KEYS
-    assert Output("x").key_columns == ()

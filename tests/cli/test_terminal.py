@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 import tracekit as tk
-from tracekit.cli import reports, stats
+from tracekit.cli import reports
 from tracekit.cli.shortening import shorten_to_width
+from tracekit.registry import analyses
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Show
@@ -145,7 +146,7 @@ class TestStats:
 
     def test_every_report_is_listed(self, run: Run) -> None:
         listed = {line.split()[0]: line for line in run("stats", "--list").text.splitlines()[1:]}
-        assert set(listed) == set(stats.list_report_names())
+        assert set(listed) == set(analyses.list_names(analyses.REPORT))
         assert all(len(line.split()) > 3 for line in listed.values())
 
 

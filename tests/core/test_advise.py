@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.builders.frames import declared
+from tests.builders.reports import compute_report
 from tests.conftest import FIXTURES
 from tracekit.core.advise import advise
 from tracekit.core.diagnosis import diagnose
-from tracekit.core.reports import compute_report
 from tracekit.core.rollup import Rollup
 from tracekit.text import format_duration
 

@@ -11,10 +11,11 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.reports import RULES, RULES_OF_NSYS, compute_report
 from tests.core.test_report_reads import FIXTURES
 from tests.core.test_reports import Row, frames, printed
-from tracekit.core.analyze import ALL_RULES, RULES, apply_rule, find_rule
 from tracekit.errors import UnknownFormatError
+from tracekit.registry.analyses import RULE, list_analyses
 
 GOLDEN = sorted((FIXTURES / "analyze").glob("*.csv"))
 SHARED = Path(__file__).parents[3] / "shared" / "captures" / "h200_more"
@@ -35,12 +36,14 @@ def copy(nanoseconds: int, name: str, **more: Any) -> tuple[Row, Row]:
 
 
 def durations(rule: str, table: str, *launches: tuple[Row, Row]) -> list[int]:
-    rows = apply_rule(frames(**{table: [r for r, _ in launches], "api_calls": [c for _, c in launches]}), rule).frame()
+    rows = compute_report(
+        frames(**{table: [r for r, _ in launches], "api_calls": [c for _, c in launches]}), rule
+    ).frame()
     return rows["Duration (ns)"].to_list()
 
 
 @pytest.mark.parametrize("form", ["sqlite", "nsys-rep"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULES_OF_NSYS)
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_prints_what_nsys_prints(capture: str, rule: str, form: str) -> None:
     path = next((p for p in (f / f"{capture}.{form}" for f in (FIXTURES, SHARED)) if p.exists()), None)
@@ -48,38 +51,40 @@ def test_prints_what_nsys_prints(capture: str, rule: str, form: str) -> None:
         pytest.skip("the capture is neither a fixture nor beside the checkout")
     golden = FIXTURES / "analyze" / f"{capture}_{rule}.csv"
     with tk.load(path) as trace:
-        result = apply_rule(trace.frame, rule)
+        result = compute_report(trace.frame, rule)
     assert printed(result) == (golden.read_text("utf-8") if golden in GOLDEN else "")
 
 
-@pytest.mark.parametrize("rule", ALL_RULES)
+@pytest.mark.parametrize("rule", RULES)
 def test_nothing_recorded_finds_nothing(rule: str) -> None:
-    result = apply_rule(frames(), rule)
+    result = compute_report(frames(), rule)
     assert printed(result) == ""
-    assert result.frame().columns == [c.title for c in find_rule(rule).columns]
-    assert find_rule(rule).doc.endswith(".")
+    assert result.frame().columns == [c.name for c in list_analyses(RULE)[rule].columns]
+    assert list_analyses(RULE)[rule].doc.endswith(".")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpu_gap", "unknown rule 'gpu_gap'\nHint: did you mean 'gpu_gaps'? choose one of these rules: cuda"),
         (
             "gpu_gaps:chunks=3",
             "'gpu_gaps' has no option 'chunks'\nHint: choose one of these options: rows, gap, start, end",
         ),
-        ("gpu_gaps:gap", "rule 'gpu_gaps': 'gap' is not a valid option\nHint: gap must be an integer from 0 to"),
-        ("gpu_gaps:gap=1.5", "'gap=1.5' is not a valid option"),
-        ("gpu_gaps:rows=-2", "Hint: rows must be an integer of at least -1"),
-        ("gpu_gaps:start=99999999999999999999", "is not a valid option"),
-        ("gpu_gaps:end=9999999999999999999", "is not a valid option"),
+        (
+            "gpu_gaps:gap",
+            "rule 'gpu_gaps': '' is not a valid value of the option 'gap'\nHint: set gap to an integer from 0 to",
+        ),
+        ("gpu_gaps:gap=1.5", "'1.5' is not a valid value"),
+        ("gpu_gaps:rows=-2", "Hint: set rows to an integer of at least -1"),
+        ("gpu_gaps:start=99999999999999999999", "is not a valid value"),
+        ("gpu_gaps:end=9999999999999999999", "is not a valid value"),
         ("gpu_time_util:chunks=0", "an integer from 1 to 1000000"),
         ("gpu_time_util:threshold=101", "an integer from 0 to 100"),
     ],
 )
 def test_unknown_rules_and_options(name: str, message: str) -> None:
     with pytest.raises(UnknownFormatError) as e:
-        apply_rule(frames(), name)
+        compute_report(frames(), name)
     assert message in str(e.value)
 
 
@@ -120,7 +125,7 @@ def test_synchronous_sets_of_memory_that_the_cpu_uses() -> None:
         copy(70, "cuMemsetD8_v2", memory_kind="Managed"),
     ]
     assert durations("cuda_memset_sync", "memsets", *launches) == [20, 10]
-    text = printed(apply_rule(frames(memsets=[launches[0][0]], api_calls=[launches[0][1]]), "cuda_memset_sync"))
+    text = printed(compute_report(frames(memsets=[launches[0][0]], api_calls=[launches[0][1]]), "cuda_memset_sync"))
     assert text == (
         "Duration (ns),Start (ns),Memory Kind,Bytes (MB),PID,Device ID,Context ID,Green Context ID,Stream ID,API Name\n"
         "10,5,Pinned,1.049,7,0,0,,3,cudaMemset_v3020\n"
@@ -130,13 +135,13 @@ def test_synchronous_sets_of_memory_that_the_cpu_uses() -> None:
 def test_green_contexts_are_printed_unless_zero() -> None:
     launches = [copy(n, "cudaMemcpy_v3020", green_context_id=green) for n, green in ((3, 5), (2, 0), (1, None))]
     rows = {"memcpys": [r for r, _ in launches], "api_calls": [c for _, c in launches]}
-    assert apply_rule(frames(**rows), "cuda_memcpy_sync").frame()["Green Context ID"].to_list() == [5, None, None]
+    assert compute_report(frames(**rows), "cuda_memcpy_sync").frame()["Green Context ID"].to_list() == [5, None, None]
 
 
 def test_synchronizations() -> None:
     names = ["cudaDeviceSynchronize_v3020", "cudaStreamSynchronize_ptsz_v7000", "cudaEventSynchronize_v3020", None]
     calls = [{"start_ns": i, "end_ns": 9, "process_id": 1, "thread_id": 2, "name": n} for i, n in enumerate(names)]
-    result = apply_rule(frames(api_calls=calls), "cuda_api_sync")
+    result = compute_report(frames(api_calls=calls), "cuda_api_sync")
     assert result.frame().rows() == [(9, 0, 1, 2, names[0]), (8, 1, 1, 2, names[1])]
 
 
@@ -146,7 +151,7 @@ def test_at_most_fifty_rows_by_default() -> None:
         for i in reversed(range(60))
     ]
     listed = {
-        options: apply_rule(frames(api_calls=calls), f"cuda_api_sync{options}").frame()["Start (ns)"].to_list()
+        options: compute_report(frames(api_calls=calls), f"cuda_api_sync{options}").frame()["Start (ns)"].to_list()
         for options in ("", ":rows=3", ":rows=-1", ":rows=0", ":start=20:end=23:rows=99")
     }
     assert listed == {
@@ -160,18 +165,18 @@ def test_at_most_fifty_rows_by_default() -> None:
 
 def test_gaps_are_longer_than_the_threshold() -> None:
     rows = [operation(0, 1), operation(1 + 500 * MS, 2 + 500 * MS), operation(3 + 1000 * MS, 4 + 1000 * MS)]
-    assert apply_rule(frames(kernels=rows), "gpu_gaps").frame().rows() == [(1, 500 * MS + 1, 2 + 500 * MS, 7, 0, 1)]
+    assert compute_report(frames(kernels=rows), "gpu_gaps").frame().rows() == [(1, 500 * MS + 1, 2 + 500 * MS, 7, 0, 1)]
 
 
 def test_the_context_of_a_gap_is_that_of_the_activity_before_it() -> None:
     rows = [operation(0, 9 * MS), operation(1, 2, context_id=2), operation(20 * MS, 21 * MS, context_id=3)]
-    assert apply_rule(frames(kernels=rows), "gpu_gaps:gap=5").frame().rows() == [(1, 11 * MS, 9 * MS, 7, 0, 1)]
+    assert compute_report(frames(kernels=rows), "gpu_gaps:gap=5").frame().rows() == [(1, 11 * MS, 9 * MS, 7, 0, 1)]
 
 
 def test_utilization_counts_parallel_activities_twice() -> None:
     rows = [operation(0, 20), operation(0, 20), operation(95, 100)]
-    assert apply_rule(frames(kernels=rows), "gpu_time_util:chunks=1").frame().rows() == [(1, 45.0, 100, 0, 7, 0, 1)]
-    assert apply_rule(frames(kernels=[operation(0, 5), *rows]), "gpu_time_util:chunks=1").rows == 0
+    assert compute_report(frames(kernels=rows), "gpu_time_util:chunks=1").frame().rows() == [(1, 45.0, 100, 0, 7, 0, 1)]
+    assert compute_report(frames(kernels=[operation(0, 5), *rows]), "gpu_time_util:chunks=1").rows == 0
 
 
 def test_devices_of_equal_printed_utilization_are_sorted_by_duration() -> None:
@@ -180,19 +185,19 @@ def test_devices_of_equal_printed_utilization_are_sorted_by_duration() -> None:
         for p, end in ((7, 3000), (8, 2000), (9, 900))
         for a, b in ((0, 1), (end, end + 1))
     ]
-    table = apply_rule(frames(kernels=rows), "gpu_time_util:chunks=1").frame()
+    table = compute_report(frames(kernels=rows), "gpu_time_util:chunks=1").frame()
     assert table.select("In-Use (%)", "Duration (ns)").rows() == [(0.1, 2001), (0.1, 3001), (0.2, 901)]
 
 
 def test_operations_are_joined_with_calls_of_their_own_process() -> None:
     copies = [copy(n, "cudaMemcpy_v3020") for n in (10, 20)]
     calls = [call | {"process_id": call["process_id"] + 1} for _, call in copies]
-    assert apply_rule(frames(memcpys=[row for row, _ in copies], api_calls=calls), "cuda_memcpy_sync").rows == 0
+    assert compute_report(frames(memcpys=[row for row, _ in copies], api_calls=calls), "cuda_memcpy_sync").rows == 0
 
 
 def test_utilization_of_a_device_is_in_the_context_that_ends_last() -> None:
     rows = [operation(0, 1), operation(5, 90, context_id=4), operation(50, 51, context_id=3), operation(6, 7, 1)]
-    rows = apply_rule(frames(kernels=rows), "gpu_time_util:chunks=9:threshold=100").frame()
+    rows = compute_report(frames(kernels=rows), "gpu_time_util:chunks=9:threshold=100").frame()
     assert set(rows["Context ID"]) == {4}
 
 
@@ -236,7 +241,7 @@ def test_gaps_by_brute_force(rows: list[Activity]) -> None:
     tables = {
         t: [{**r, **{k: r[k] * MS for k in ("start_ns", "end_ns")}} for r in v] for t, v in tables_of(rows).items()
     }
-    found = apply_rule(frames(**tables), "gpu_gaps:gap=0:rows=-1").frame().rows()
+    found = compute_report(frames(**tables), "gpu_gaps:gap=0:rows=-1").frame().rows()
     assert [(n / MS, t / MS, *more) for _, n, t, *more in found] == expected
 
 
@@ -257,14 +262,14 @@ def test_utilization_by_brute_force(rows: list[Activity], count: int, threshold:
             else:
                 runs.append([start, end, busy])
         expected += [(busy, end - start, start, process, device) for start, end, busy in runs]
-    found = apply_rule(frames(**tables_of(rows)), f"gpu_time_util:chunks={count}:threshold={threshold}:rows=-1")
+    found = compute_report(frames(**tables_of(rows)), f"gpu_time_util:chunks={count}:threshold={threshold}:rows=-1")
     columns = ["busy_ns", "duration_ns", "start_ns", "process_id", "device_id"]
     assert sorted(found.data.select(columns).rows(), key=str) == sorted(expected, key=str)
     assert found.data["share"].is_sorted()
     assert found.data["row"].to_list() == list(range(1, found.rows + 1))
 
 
-@pytest.mark.parametrize("rule", ALL_RULES)
+@pytest.mark.parametrize("rule", RULES)
 def test_api(rule: str) -> None:
     with tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
         sink = io.BytesIO()

@@ -11,8 +11,8 @@ import tracekit as tk
 from hypothesis import given
 from tests.builders.programs import MS, US, Program, steps
 from tests.builders.random_programs import captures
+from tests.builders.reports import compute_report
 from tests.conftest import FIXTURES
-from tracekit.core.analyze import apply_rule
 from tracekit.core.diagnosis import Why
 
 CAPTURES = [
@@ -54,8 +54,8 @@ def test_causes_are_the_idle_parts_of_the_ledger(path: Path) -> None:
 @pytest.mark.slow
 @given(captures())
 def test_causes_of_any_capture_are_those_of_the_ledger(program: Program) -> None:
-    rows = apply_rule(program.frames, "gpu_idle_causes:rows=-1").data
-    gaps = apply_rule(program.frames, "gpu_idle_gaps:rows=-1").data
+    rows = compute_report(program.frames, "gpu_idle_causes:rows=-1").data
+    gaps = compute_report(program.frames, "gpu_idle_gaps:rows=-1").data
     expected = sum_idle_parts(program.diagnose())
     assert sum_causes(rows) == expected
     assert gaps["duration_ns"].sum() == expected.total()
@@ -71,14 +71,14 @@ def test_what_is_printed() -> None:
         program.pause(2 * MS)
 
     steps(program, 4, body)
-    causes = apply_rule(program.frames, "gpu_idle_causes").frame()
+    causes = compute_report(program.frames, "gpu_idle_causes").frame()
     assert causes.columns[:6] == ["Device ID", "PID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps"]
     first = causes.row(0, named=True)
     assert (first["Device ID"], first["PID"], first["Cause"], first["Total Time (ns)"]) == (0, 1, "cpu_work", 8 * MS)
     assert (first["Gaps"], first["Mostly In"], first["Time In It (ns)"]) == (4, "prepare", 8 * MS)
     assert set(causes["Cause"]) == {"cpu_work", "launch_calls", "synchronization"}
     assert "cudaDeviceSynchronize_v3020" in causes["Mostly In"]
-    gaps = apply_rule(program.frames, "gpu_idle_gaps:rows=1").frame().rows()
+    gaps = compute_report(program.frames, "gpu_idle_gaps:rows=1").frame().rows()
     assert gaps[0][0] == 1
     assert gaps[0][3:8] == (0, 1, 1, "cpu_work", 2_000_000)
 
@@ -100,6 +100,6 @@ def test_a_process_with_several_gpus_is_idle_if_none_of_them_works() -> None:
         start = 2 * MS * device
         call = program.call("cudaLaunchKernel", start, start + 5)
         program.kernel(call, start + 20, start + MS, device_id=device)
-    rows = apply_rule(program.frames, "gpu_idle_causes").data
+    rows = compute_report(program.frames, "gpu_idle_causes").data
     assert rows["device_id"].to_list() == [None] * rows.height
     assert sum_causes(rows) == sum_idle_parts(program.diagnose())

@@ -10,8 +10,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.reports import compute_report
 from tracekit.core import memory
-from tracekit.core.reports import compute_report
 
 from .test_reports import frames
 

@@ -14,16 +14,10 @@ from tests.core.test_reports import Row, call, frames, kernel, nvtx
 from tracekit.core import intervals
 from tracekit.core.intervals import CoveredTime
 from tracekit.core.processes import fill_process_ids
-from tracekit.core.recipes import (
-    RECIPES,
-    Clock,
-    RankRequest,
-    compute_default_rank_tables,
-    find_recipe,
-    resolve_option_values,
-)
+from tracekit.core.recipes import Clock, Request, find_recipe, load_recipe
 from tracekit.core.recipes.statistics import STATISTICS, compute_statistics_from_counts, count_values, sum_counts
 from tracekit.errors import UnknownFormatError
+from tracekit.registry.analyses import RECIPE, list_names
 
 Tables = dict[str, pl.DataFrame]
 NAMED = {"cuda_gpu_kern_pace", "nvtx_pace", "nvtx_gpu_proj_pace"}
@@ -34,12 +28,11 @@ def outputs(
     recipe_name: str, *ranks: dict[str, list[Row]], clocks: list[Clock] | None = None, **options: Any
 ) -> Tables:
     """Run a recipe over ranks of made tables."""
-    recipe = find_recipe(recipe_name)
-    values = resolve_option_values(recipe, options)
+    recipe, values = load_recipe(recipe_name), find_recipe(recipe_name).resolve_options(options)
     times = clocks or [Clock(0, 100, 100)] * len(ranks)
-    requests = [RankRequest(frames(**tables), values, clock) for tables, clock in zip(ranks, times, strict=True)]
+    requests = [Request(frames(**tables), values, clock=clock) for tables, clock in zip(ranks, times, strict=True)]
     merged = recipe.merge_ranks([recipe.add_rank_column(recipe.per_rank(r), rank) for rank, r in enumerate(requests)])
-    return recipe.combine(merged, values)
+    return recipe.combine(merged)
 
 
 def quartile(values: list[int], quarter: int) -> float:
@@ -94,16 +87,16 @@ def test_covered_time(pairs: list[tuple[int, int]], depth: int) -> None:
     assert covered.compute_covered_time_between(times[:-1], times[1:]).sum() == expected[-1]
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", list_names(RECIPE))
 def test_nothing_recorded(name: str) -> None:
     options = {"name": "x"} if name in NAMED else {}
     recipe = find_recipe(name)
     tables = outputs(name, {}, {}, **options)
-    assert set(tables) == {o.name for o in recipe.outputs}
+    assert set(tables) == {o.name for o in recipe.results}
     assert recipe.doc.endswith(".")
-    for output in recipe.outputs:
+    for output in recipe.results:
         table = tables[output.name]
-        assert table.columns[table.width - len(output.index) :] == list(output.index)
+        assert table.columns[table.width - len(output.key) :] == list(output.key)
         assert table.is_empty() or output.name in {"clocks", "steps"}
 
 
@@ -515,13 +508,5 @@ def test_green_contexts_are_listed_if_there_are_any() -> None:
 )
 def test_invalid_options(recipe: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownFormatError) as raised:
-        resolve_option_values(find_recipe(recipe), options)
+        find_recipe(recipe).resolve_options(options)
     assert str(raised.value).startswith(message)
-
-
-def test_tables_of_a_rank_with_default_options() -> None:
-    tables = frames(kernels=[kernel(0, 5)], api_calls=[call(0, 1)])
-    expected = find_recipe("cuda_api_sum").per_rank(RankRequest(tables, {}))
-    assert {n: t.rows() for n, t in compute_default_rank_tables(tables, "cuda_api_sum").items()} == {
-        n: t.rows() for n, t in expected.items()
-    }

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tracekit.core.reports import numbers, table
 from tracekit.core.reports.table import ReportTable
+from tracekit.registry.analyses import ResultColumn
 
 quotients = st.builds(lambda a, b: a / b, st.integers(-(10**13), 10**13), st.sampled_from([1, 3, 4, 20, 40, 60, 1000]))
 doubles = st.floats(-1e12, 1e12, allow_subnormal=False) | quotients
@@ -87,15 +88,15 @@ SAMPLE = pl.DataFrame(
     schema_overrides={"ns": pl.Int32},
 )
 COLUMNS = (
-    table.nanoseconds_column("Start", "ns"),
-    table.mean_nanoseconds_column("Avg", "avg"),
-    table.mean_column("Lvl", "avg"),
-    table.percent_column("Time", "avg"),
-    table.megabytes_column("Bytes", "size"),
-    table.megabytes_per_second_column("Speed", "size"),
-    table.text_column("Name", "label"),
-    table.text_column("Line", "line"),
-    table.integer_column("Count", "ns"),
+    ResultColumn("Start (ns)", "int64", "", "ns", field="ns"),
+    ResultColumn("Avg (ns)", "float64", "", "ns", field="avg"),
+    ResultColumn("Lvl", "float64", "", field="avg"),
+    ResultColumn("Time (%)", "float64", "", "%", field="avg"),
+    ResultColumn("Bytes (MB)", "float64", "", "MB", field="size"),
+    ResultColumn("Speed (MB/s)", "float64", "", "MB/s", field="size"),
+    ResultColumn("Name", "string", "", field="label"),
+    ResultColumn("Line", "string", "", field="line"),
+    ResultColumn("Count", "int64", "", field="ns"),
 )
 HEADER = "Start (ns),Avg (ns),Lvl,Time (%),Bytes (MB),Speed (MB/s),Name,Line,Count\n"
 
@@ -118,7 +119,7 @@ def test_dialect(monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
 
 
 def test_quotes_of_reports_that_nsys_does_not_have() -> None:
-    rows = list(csv.reader(io.StringIO(printed(ReportTable("own", COLUMNS, SAMPLE, standard_quotes=True)), newline="")))
+    rows = list(csv.reader(io.StringIO(printed(ReportTable("own", COLUMNS, SAMPLE, "tracekit")), newline="")))
     assert [row[6:8] for row in rows[1:]] == [["a,b", "two\nlines"], ['say "x", y', ""], ["", "plain\r"]]
 
 
@@ -146,5 +147,9 @@ def test_no_rows_no_bytes() -> None:
 
 def test_values_are_numbers_with_the_digits_that_are_printed() -> None:
     data = pl.DataFrame({"x": [1.23456, 2.0], "n": [1, None]})
-    report = ReportTable("r", (table.thousandths_column("X", "x"), table.integer_column("N", "n")), data)
+    report = ReportTable(
+        "r",
+        (ResultColumn("X", "float64", "", field="x", style="thousandths"), ResultColumn("N", "int64", "", field="n")),
+        data,
+    )
     assert report.frame().rows() == [(1.235, 1), (2.0, None)]

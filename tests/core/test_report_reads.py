@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from schemas.generate import correlation_reads
+from tests.builders.reports import REPORTS_OF_NSYS
 from tracekit import schemas
-from tracekit.core import reports
 from tracekit.plan.stages import list_columns_for_correlation
 from tracekit.readers.nsys.capture import NsysCapture
+from tracekit.registry.analyses import REPORT, list_analyses
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MACHINE = {"devices", "threads", "capture_info"}
 ASKED = [
-    *reports.REPORTS,
-    *(f"{r.name}:{o}" for r in reports.REPORTS.values() for o in r.options),
+    *REPORTS_OF_NSYS,
+    *(f"{n}:{o.name}" for n in REPORTS_OF_NSYS for o in list_analyses(REPORT)[n].options if o.type == "flag"),
     "cuda_gpu_kern_sum:nvtx-name:base",
 ]
 

@@ -11,11 +11,11 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.frames import declared, nvtx
+from tests.builders.reports import compute_report
 from tests.conftest import FIXTURES
 from tracekit.core import steps
 from tracekit.core.advise import advise
-from tracekit.core.reports import compute_report
-from tracekit.core.reports.steps import build_rows, list_notes
+from tracekit.core.reports.steps import list_notes
 from tracekit.core.rollup import Rollup
 from tracekit.core.rollup.measures import PARTS
 
@@ -218,7 +218,7 @@ def test_ranks_whose_steps_differ_are_named() -> None:
 
 
 def test_summaries_of_ranks_are_read_from_rows() -> None:
-    rows = build_rows(capture(COLD, COLD_KERNELS))
+    rows = compute_report(capture(COLD, COLD_KERNELS).measures.ops.frames, "steps").data
     summary = capture(COLD, COLD_KERNELS).steady.step_summary
     assert steps.read_summaries(rows) == {0: summary}
     ranked = pl.concat([rows.with_columns(rank=pl.lit(r)) for r in (2, 5)])

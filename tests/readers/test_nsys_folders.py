@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from pyarrow import ipc, parquet
 from tests.builders.nsys_folders import KINDS, SUFFIXES, as_folder, changed, copied, fixture, read, tables_of, write
 from tests.builders.nsys_sqlite import FIXTURES
+from tests.builders.reports import REPORTS_OF_NSYS
 from tracekit import cli
-from tracekit.core.reports import REPORTS
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.nsys.lookups import Lookups
 from tracekit.readers.nsys_folders import files
@@ -85,7 +85,7 @@ def test_every_table_is_that_of_the_report(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.many(1)
 def test_every_report_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace]) -> None:
-    assert [r for r in REPORTS if as_csv(both[0], r) != as_csv(both[1], r)] == []
+    assert [r for r in REPORTS_OF_NSYS if as_csv(both[0], r) != as_csv(both[1], r)] == []
     printed = (FIXTURES / "stats" / "train_amp_cuda_gpu_kern_sum.csv").read_bytes()
     assert as_csv(both[1], "cuda_gpu_kern_sum") == printed
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from tests.builders.nsys_rep import SHARED, Parts, event, message, strings
+from tests.builders.reports import REPORTS_OF_NSYS
 from tests.test_both_forms import as_csv, differing
-from tracekit.core.reports import REPORTS
 from tracekit.readers.nsys_rep import events
 
 MORE = SHARED / "captures" / "h200_more"
@@ -79,7 +79,7 @@ def test_a_capture_is_read_like_its_export(rank: int) -> None:
         assert mine.count("mpi_calls") == 72
         assert "MPI call" not in mine.undecoded
         printed = {p: p.stem.removeprefix(f"mpi_rank{rank}_") for p in (MORE / "stats").glob(f"mpi_rank{rank}_*.csv")}
-        known = {p: name for p, name in printed.items() if name in REPORTS}
+        known = {p: name for p, name in printed.items() if name in REPORTS_OF_NSYS}
         assert len(known) == 20
         assert [name for p, name in known.items() if as_csv(mine, name) != p.read_bytes()] == []
 

@@ -14,14 +14,15 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
-from tracekit import registry
+from tracekit import registry, schemas
 from tracekit.errors import PluginError, TracekitError, TracekitWarning
-from tracekit.registry import detection
-from tracekit.registry.analyses import Option
+from tracekit.registry import analyses, detection
+from tracekit.registry.analyses import REPORT, Analysis, Option, ResultColumn
 from tracekit.registry.source import Source
 
 TABLE = pa.table({"name": ["made"], "value": ["by a plug-in"]})
@@ -63,11 +64,16 @@ def failing(error: BaseException) -> Callable[..., Any]:
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Forget what other tests have collected."""
-    registry.readers.cache_clear()
-    registry.exporters.cache_clear()
+    caches = (
+        *(registry.readers, registry.exporters, registry.load_plugin_tables),
+        *(analyses._load_plugins, analyses._load_all_plugins, schemas.table_names, schemas._build_table_schema),
+    )
+    for cached in caches:
+        cached.cache_clear()
     yield
-    registry.readers.cache_clear()
-    registry.exporters.cache_clear()
+    schemas._added_tables.clear()
+    for cached in caches:
+        cached.cache_clear()
 
 
 @pytest.fixture
@@ -352,3 +358,68 @@ class TestWhatStays:
                 trace.count("kernels")
             with pytest.raises(TracekitError, match=r"not a pyarrow\.Table"):
                 trace.table("kernels")
+
+
+COLUMNS = (ResultColumn("Kernels", "int64", "Number of kernels.", field="count"),)
+
+
+def count_kernels(request: Any) -> pl.LazyFrame:
+    return request.frames("kernels").select(count=pl.len() * request.get_integer("factor"))
+
+
+def create_analysis(name: str, compute: Any = count_kernels, **changes: Any) -> Analysis:
+    results = (schemas.TableSchema(name, "A test.", (), COLUMNS),)
+    options = (Option("factor", "A factor.", "integer", 1),)
+    fields = {"doc": "A test.", "compute": compute, "results": results, "options": options}
+    return Analysis(REPORT, name, **{**fields, **changes})
+
+
+class TestAnalyses:
+    """A plug-in adds reports, rules and recipes, and tables that its reader returns."""
+
+    def test_report(self, install: Callable[..., None]) -> None:
+        install(create_analysis("kernel_count", tables=("kernels",)), "tracekit.analyses")
+        trace = tk.load(FIXTURES / "train_amp.sqlite")
+        assert trace.stats("kernel_count:factor=2").rows() == [(2 * trace.count("kernels"),)]
+        assert "kernel_count" in analyses.list_names(REPORT)
+        with pytest.raises(TracekitError, match="set factor to an integer"):
+            trace.stats("kernel_count", options={"factor": "x"})
+        assert tk.Trace.from_tables({}).explain_missing_rows("kernel_count").sentence
+
+    def test_errors_name_the_plug_in(self, install: Callable[..., None]) -> None:
+        install(create_analysis("kernel_count", failing(ValueError("bad value"))), "tracekit.analyses")
+        with pytest.raises(PluginError, match=f"the function 'compute' of {NAME} failed: ValueError: bad value"):
+            tk.Trace.from_tables({}).stats("kernel_count")
+
+    @pytest.mark.parametrize(
+        ("analysis", "problem"),
+        [
+            (create_analysis("cuda_gpu_kern_sum"), "the report 'cuda_gpu_kern_sum' already exists"),
+            (create_analysis("x", compute=3), "its field 'compute' is not a function"),
+            (
+                create_analysis("x", options=("factor",)),
+                "its field 'options' is not a tuple of objects of the class Opt",
+            ),
+            (create_analysis("x", doc=None), "its field 'doc' is not a string"),
+        ],
+    )
+    def test_is_skipped(self, analysis: Analysis, problem: str, install: Callable[..., None]) -> None:
+        install(analysis, "tracekit.analyses")
+        with pytest.warns(TracekitWarning, match=f"^{NAME} was skipped: {problem}"):
+            names = analyses.list_names(REPORT)
+        assert "x" not in names
+        assert tk.load(FIXTURES / "train_amp.sqlite").stats("cuda_gpu_kern_sum").height > 1
+
+    def test_table(self, install: Callable[..., None]) -> None:
+        column = schemas.Column("clock_mhz", "int64", "Clock rate.", "MHz")
+        install(schemas.TableSchema("clocks", "A clock rate.", (), (column,)), "tracekit.tables")
+        assert schemas.table("clocks").names == ["clock_mhz"]
+        assert "clocks" in schemas.table_names()
+        trace = tk.Trace.from_tables({"clocks": pa.table({"clock_mhz": [1500]})})
+        assert trace["clocks"].to_pylist() == [{"clock_mhz": 1500}]
+
+    def test_a_built_in_table_stays(self, install: Callable[..., None]) -> None:
+        install(schemas.TableSchema("kernels", "Others.", (), ()), "tracekit.tables")
+        with pytest.warns(TracekitWarning, match="the table 'kernels' already exists"):
+            registry.readers()
+        assert "name" in schemas.table("kernels")

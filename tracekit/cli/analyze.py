@@ -21,28 +21,20 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import print_message, print_recorded_warnings, show_progress_bar
 from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_option, print_reports
+from tracekit.registry import analyses
 from tracekit.registry.absence import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tracekit.cli.options import CapturePath, Printing, Select, TraceOrSet
     from tracekit.text.names import RuleName
 
 
-def list_rule_names() -> Iterable[str]:
-    """Return the names of all rules."""
-    from tracekit.core import analyze
-
-    return analyze.ALL_RULES
-
-
 def _describe_rules() -> Iterator[tuple[str, str, str]]:
     """Yield the name, description and options of each rule."""
-    from tracekit.core import analyze
-
-    for rule in map(analyze.find_rule, analyze.ALL_RULES):
-        yield rule.name, rule.doc, ", ".join(rule.options)
+    for name, rule in analyses.list_analyses(analyses.RULE).items():
+        yield name, rule.doc, ", ".join(option.name for option in rule.options)
 
 
 @click.command("analyze")
@@ -53,7 +45,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
     "rule_names",
     type=parse_names,
     metavar="NAME[,NAME]",
-    shell_complete=create_name_completer(list_rule_names),
+    shell_complete=create_name_completer(lambda: analyses.list_names(analyses.RULE)),
     help="Rules to apply. The default is the rules of nsys analyze.",
 )
 @list_option(
@@ -87,11 +79,11 @@ def analyze_command(
 
     Several inputs are treated as the ranks of one job. A column then contains the rank of each row.
     """
-    from tracekit.core import analyze
-
-    rule_names = rule_names or cast("list[RuleName]", list(analyze.RULES))
+    if rule_names is None:
+        rules = analyses.list_analyses(analyses.RULE).values()
+        rule_names = cast("list[RuleName]", [rule.name for rule in rules if rule.origin == "nsys"])
     for name in rule_names:
-        analyze.find_rule(name.partition(":")[0])
+        analyses.parse_name(name, kinds=[analyses.RULE])
     with load_inputs(paths, from_) as trace:
         print_recorded_warnings(trace, quiet=quiet)
         selected = select(trace)

@@ -28,120 +28,70 @@ from tracekit.cli.options import (
 from tracekit.cli.output import print_message, show_progress_bar
 from tracekit.cli.reports import ROWS_OF_ONE, explain_missing_rows, list_option
 from tracekit.errors import create_choices_hint
+from tracekit.registry import analyses
+from tracekit.registry.analyses import ResultColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     import polars as pl
 
     from tracekit.cli.options import CapturePath
-    from tracekit.core.recipes.recipe import Recipe
+    from tracekit.registry.analyses import Analysis, Option
     from tracekit.sets import TraceSet
 
 FOLDER_STYLES = ("parquet", "csv", "html")
 PRINTED_STYLES = ("table", "csv", "json", "jsonl")
 
 
-def list_recipe_names() -> Iterable[str]:
-    """Return the names of all recipes."""
-    from tracekit.core.recipes import RECIPES
-
-    return RECIPES
-
-
 def _describe_recipes() -> Iterator[tuple[str, str, str]]:
     """Yield the name, description and options of each recipe."""
-    from tracekit.core import recipes
-
-    for recipe in map(recipes.find_recipe, recipes.RECIPES):
-        options = (name.replace("_", "-") for name in recipe.options)
-        yield recipe.name, recipe.doc, ", ".join("no-align" if o == "align" else o for o in options)
+    for name, recipe in analyses.list_analyses(analyses.RECIPE).items():
+        yield name, recipe.doc, ", ".join(_get_flag(option) or _dashed(option.name) for option in recipe.options)
 
 
-_OPTIONS = (
-    click.option("--name", metavar="NAME", help="Kernel or NVTX range whose occurrences are shown over time."),
-    click.option("--bins", metavar="N", type=int, help="Number of time bins. [default: 30]"),
-    click.option("--rows", metavar="N", type=int, help="Number of rows that a rule lists per rank. [default: all]"),
-    click.option("--gap", metavar="MS", type=int, help="Minimum duration of gaps in ms. [default: 500]"),
-    click.option(
-        "--threshold", metavar="PERCENT", type=int, help="Utilization below which a period is reported. [default: 50]"
-    ),
-    click.option(
-        "--chunks", metavar="N", type=int, help="Number of periods into which a profile is divided. [default: 30]"
-    ),
-    click.option(
-        "--kernel-name", type=click.Choice(["short", "full", "mangled"]), help="Form of kernel names. [default: short]"
-    ),
-    click.option("--metrics", type=click.Choice(["util", "all"]), help="GPU metrics to summarize. [default: util]"),
-    click.option("--no-align", "align", flag_value="no", help="Measure the times of each rank from its own start."),
-    click.option(
-        "--delay",
-        metavar="US",
-        type=int,
-        help="Attribute idle times of a stream that are shorter than this, in µs, to the delay between kernels. "
-        "[default: 30]",
-    ),
-    click.option(
-        "--steps",
-        type=click.Choice(["all", "recorded", "complete"]),
-        help="Steps of the PyTorch profiler to include. [default: all]",
-    ),
-    click.option(
-        "--key-op",
-        metavar="OP",
-        help="Id or name of the op that delimits iterations, or the name of a range. By default, it is chosen "
-        "automatically.",
-    ),
-    click.option(
-        "--include-warm-up",
-        "include_warm_up",
-        flag_value="yes",
-        help="Compare the first iterations even if they are much slower than the others. By default, they are left "
-        "out.",
-    ),
-)
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _get_flag(option: Option) -> str | None:
+    """Return the name of the flag that sets an option to the other one of the values yes and no, or None."""
+    if option.choices != ("yes", "no"):
+        return None
+    return _dashed(option.name) if option.default == "no" else f"no-{_dashed(option.name)}"
+
+
+def _create_click_option(option: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    flag = _get_flag(option)
+    if flag is not None:
+        value = "no" if option.default == "yes" else "yes"
+        doc = f"Set {_dashed(option.name)} to {value}: {option.doc[0].lower()}{option.doc[1:]}"
+        return click.option(f"--{flag}", option.name, flag_value=value, help=doc)
+    is_integer = option.type == "integer"
+    return click.option(
+        f"--{_dashed(option.name)}",
+        option.name,
+        type=int if is_integer else click.Choice(option.choices) if option.choices else str,
+        metavar="N" if is_integer else None if option.choices else _dashed(option.name).upper(),
+        help=option.doc if option.default in (None, "") else f"{option.doc} [default: {option.default}]",
+    )
 
 
 def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of all recipes to a command. It receives the values that the user sets as ``options``."""
+    recipes = analyses.list_analyses(analyses.RECIPE).values()
+    declared = {option.name: option for recipe in recipes for option in recipe.options}
 
     @functools.wraps(command)
-    def run_with_recipe_options(
-        *,
-        name: str | None,
-        bins: int | None,
-        rows: int | None,
-        gap: int | None,
-        threshold: int | None,
-        chunks: int | None,
-        kernel_name: str | None,
-        metrics: str | None,
-        align: str | None,
-        delay: int | None,
-        steps: str | None,
-        key_op: str | None,
-        include_warm_up: str | None,
-        **others: Any,
-    ) -> None:
-        values = {
-            "name": name,
-            "bins": bins,
-            "rows": rows,
-            "gap": gap,
-            "threshold": threshold,
-            "chunks": chunks,
-            "kernel_name": kernel_name,
-            "metrics": metrics,
-            "align": align,
-            "delay": delay,
-            "steps": steps,
-            "key_op": key_op,
-            "include_warm_up": include_warm_up,
-        }
-        command(options={option: value for option, value in values.items() if value is not None}, **others)
+    def run_with_recipe_options(**arguments: Any) -> None:
+        values = {name: arguments.pop(name) for name in declared}
+        command(options={name: value for name, value in values.items() if value is not None}, **arguments)
 
-    return functools.reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), run_with_recipe_options)
+    decorated: Callable[..., None] = run_with_recipe_options
+    for option in reversed(declared.values()):
+        decorated = _create_click_option(option)(decorated)
+    return decorated
 
 
 @click.command("recipe")
@@ -151,7 +101,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
     "--recipe",
     "recipe",
     metavar="NAME",
-    shell_complete=create_name_completer(list_recipe_names),
+    shell_complete=create_name_completer(lambda: analyses.list_names(analyses.RECIPE)),
     help="Recipe to compute. Without this option, the first argument is the name: tracekit recipe NAME IN...",
 )
 @list_option(
@@ -204,15 +154,15 @@ def recipe_command(
     Without -o, the main table is printed. With -o, each table is written to a file in a folder, with the file names of
     nsys.
     """
-    from tracekit.core.recipes import find_recipe, resolve_option_values
+    from tracekit.core.recipes import find_recipe
     from tracekit.sets import recipe_files, recipes
     from tracekit.sets.notices import list_notices_of_ranks
 
     recipe, paths = _split_name_and_inputs(recipe, paths)
     declared = find_recipe(recipe)
-    resolve_option_values(declared, options)
-    main = declared.outputs[0].name
-    _check_table_and_style(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
+    declared.resolve_options(options)
+    main = declared.results[0].name
+    _check_table_and_style(style, out, table or main, [*(result.name for result in declared.results), recipes.FILES])
     check_time_unit(timeunit, style or ("table" if out is None else "parquet"))
     traces = select(load_set(paths, from_))
     with show_progress_bar("computing", quiet=quiet) as progress:
@@ -250,7 +200,7 @@ def _split_name_and_inputs(name: str | None, arguments: tuple[CapturePath, ...])
     if name is not None:
         return name, arguments
     first, *paths = arguments
-    if (isinstance(first, str) or first.exists()) and str(first) not in list_recipe_names():
+    if (isinstance(first, str) or first.exists()) and str(first) not in analyses.list_names(analyses.RECIPE):
         raise click.UsageError("the name of the recipe is missing: choose one with -r NAME. --list shows all recipes.")
     if not paths:
         raise click.UsageError("Missing argument 'IN...'.")
@@ -285,22 +235,22 @@ def _check_table_and_style(style: str | None, out: Path | None, table: str, tabl
         )
 
 
-def _print_table(recipe: Recipe, name: str, table: pl.DataFrame, printing: Printing, limit: int | None) -> None:
+def _print_table(recipe: Analysis, name: str, table: pl.DataFrame, printing: Printing, limit: int | None) -> None:
     """Print a table. On a terminal, each row takes one line, and by default only the first rows are printed."""
-    from tracekit.core.recipes.recipe import Output
-    from tracekit.sets import recipe_files, recipes
+    from tracekit.sets import recipe_files
 
-    output = next((o for o in recipe.outputs if o.name == name), Output(recipes.FILES))
+    columns = next((result.columns for result in recipe.results if result.name == name), ())
     index = recipe_files.choose_index_columns(recipe.name, name, table)
     rows = recipe_files.convert_to_printable_rows(table, index)
     count = (ROWS_OF_ONE if printing.is_terminal_table else 0) if limit is None else limit
     listed = rows.head(count) if count else rows
     with printing.open_output_page(limit=limit) as page:
-        times = printing.get_times(output.time_columns, is_terminal=page.width is not None)
+        times = printing.get_times([c.name for c in columns if c.unit == "ns"], is_terminal=page.width is not None)
         if printing.style != "table" or page.width is None:
             page.print_frame(listed, printing.style, spreadsheet=printing.spreadsheet, times=times)
         else:
-            page.print_rows(listed, key_columns=(*output.index, *output.key_columns), times=times)
+            key_columns = [*index, *(c.name for c in columns if isinstance(c, ResultColumn) and c.is_key)]
+            page.print_rows(listed, key_columns=key_columns, times=times)
         if printing.is_terminal_table and listed.height < rows.height:
             page.print_line()
             page.print_line(f"(first {count:,} of {rows.height:,} rows; -n 0 prints all)")

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
     from tracekit.cli.options import Printing, TraceOrSet
     from tracekit.cli.output import Page
-    from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.registry.absence import Absence
     from tracekit.sets.reports import RankedReport
     from tracekit.trace import Trace
 
-    Report = ReportTable | DlprofReport | RankedReport
+    Report = ReportTable | RankedReport
     Reports = Sequence[tuple[str, Report]]
 
 PROSE = ("advise", "expert-systems")

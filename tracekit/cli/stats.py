@@ -29,9 +29,10 @@ from tracekit.cli.reports import (
     list_option,
     print_reports,
 )
+from tracekit.registry import analyses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tracekit.cli.options import CapturePath, Printing, RollUp, Select
     from tracekit.text.names import ReportName
@@ -40,18 +41,10 @@ if TYPE_CHECKING:
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
 
 
-def list_report_names() -> Iterable[str]:
-    """Return the names of all reports."""
-    return collect_report_descriptions()
-
-
-def collect_report_descriptions() -> dict[str, str]:
-    """Return a one-line description of each report, by report name."""
-    from tracekit.core import reports
-    from tracekit.core.dlprof.reports import DOCS, REPORTS
-
-    docs = {name: report.doc for name, report in {**reports.REPORTS, **reports.EXTRA_REPORTS}.items()}
-    return docs | {name: DOCS[name] for name in REPORTS}
+def _describe_reports() -> Iterator[tuple[str, str]]:
+    """Yield the name and the description of each report."""
+    for name, report in analyses.list_analyses(analyses.REPORT).items():
+        yield name, report.doc
 
 
 @click.command("stats")
@@ -63,12 +56,10 @@ def collect_report_descriptions() -> dict[str, str]:
     default=DEFAULT,
     type=parse_names,
     metavar="NAME[,NAME]",
-    shell_complete=create_name_completer(list_report_names),
+    shell_complete=create_name_completer(lambda: analyses.list_names(analyses.REPORT)),
     help="Reports to print. The default is the reports that nsys prints by default.",
 )
-@list_option(
-    ("report", "shows"), lambda: collect_report_descriptions().items(), "List all reports with a description, and exit."
-)
+@list_option(("report", "shows"), _describe_reports, "List all reports with a description, and exit.")
 @input_options
 @rank_option
 @jobs_option
@@ -140,9 +131,7 @@ def stats_command(
 
 def _print_ignored_options(options: Sequence[str], report_names: Sequence[str], *, quiet: bool) -> None:
     """Print a message if roll-up options are used, but have no effect on some of the reports."""
-    from tracekit.core import reports
-
-    ignoring = [name for name in report_names if reports.is_report_of_nsys(name)]
+    ignoring = [name for name in report_names if analyses.parse_name(name)[0].origin == "nsys"]
     if options and ignoring:
         print_message(
             f"{', '.join(options)} {'has' if len(options) == 1 else 'have'} no effect on {', '.join(ignoring)}: "

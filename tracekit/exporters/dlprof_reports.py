@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.exporters.dlprof_db import VERSION_OPTIONS
+from tracekit.registry.analyses import REPORT, list_analyses
 from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from tracekit.registry.interface import Progress, View
 
 SUMMARY = "summary"
-REPORTS = (SUMMARY, "detailed", "iteration", "kernel", "tensor-core", "op-type", "group-op", "expert-systems")
 _SUMMARY_NAMES = {"dlprof-version": "DLProf Version", "dlprof-build": "DLProf Build"}
 
 
@@ -23,7 +23,8 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, V
     """Write all DLProf reports for a trace to a new folder."""
     path.mkdir()
     values = {name: str(value) for name, value in options.items() if value is not None}
-    for number, name in enumerate(REPORTS, 1):
+    names = _list_reports()
+    for number, name in enumerate(names, 1):
         report = view.report(name)
         stem = path / _choose_file_stem(name)
         with stem.with_suffix(".csv").open("wb") as sink:
@@ -31,12 +32,16 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, V
         stem.with_suffix(".json").write_text(report.frame().write_json(), "utf-8")
         if name == SUMMARY and values:
             _set_summary_values(stem, values)
-        progress(number, len(REPORTS))
+        progress(number, len(names))
 
 
 def is_own_file(path: Path) -> bool:
     """Return whether this exporter probably wrote a file: the file has the name of a DLProf report."""
-    return path.suffix in (".csv", ".json") and path.stem in map(_choose_file_stem, REPORTS)
+    return path.suffix in (".csv", ".json") and path.stem in map(_choose_file_stem, _list_reports())
+
+
+def _list_reports() -> list[str]:
+    return [name for name, report in list_analyses(REPORT).items() if report.origin == "dlprof"]
 
 
 def _choose_file_stem(report: str) -> str:

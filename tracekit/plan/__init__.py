@@ -20,7 +20,7 @@ from tracekit.plan.recorded import RecordedTables
 from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
 from tracekit.plan.stages import ROLLED_UP
 from tracekit.plan.tables import get_rollup, get_tables
-from tracekit.plan.view import TraceView, add_report_options
+from tracekit.plan.view import TraceView
 
 __all__ = [
     "ROLLED_UP",
@@ -39,7 +39,6 @@ __all__ = [
     "Selection",
     "Step",
     "TraceView",
-    "add_report_options",
     "get_rollup",
     "get_tables",
 ]

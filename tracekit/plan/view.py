@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
 from tracekit.plan.tables import get_rollup, get_tables
-from tracekit.registry import absence
-from tracekit.registry.tables import count_rows, prefetch, read_chunks, scan_table
+from tracekit.registry import absence, analyses
+from tracekit.registry.analyses import RECIPE, REPORT, RULE
+from tracekit.registry.tables import prefetch, read_chunks, scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis import Plan as RankPlan
     from tracekit.core.diagnosis.edits import StepEdit
     from tracekit.core.diagnosis.events import JoinedResults
-    from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.core.rollup import Rollup
     from tracekit.plan.plan import Plan
     from tracekit.registry.absence import Absence
+    from tracekit.registry.analyses import Value
     from tracekit.registry.tables import Tables
     from tracekit.text.explanations import Explanation
 
@@ -74,45 +75,31 @@ class TraceView:
         for stage in list(self.plan.source.stages.values()):
             stage.free_working_data()
 
-    def report(self, name: str) -> ReportTable | DlprofReport:
+    def report(
+        self, name: str, options: Mapping[str, Value] | None = None, kinds: Sequence[str] = (RULE, REPORT)
+    ) -> ReportTable:
         """Compute an ``nsys stats`` report, a DLProf report or one of tracekit's own reports, or apply a rule.
 
+        Args:
+            name: Name of the report or rule, optionally followed by options after colons.
+            options: Values of further options, by option name.
+            kinds: What ``name`` may name.
+
         Raises:
-            UnknownFormatError: The report or one of its options does not exist.
+            UnknownFormatError: The report or one of its options does not exist, or a value is not allowed.
         """
-        from tracekit.core import analyze, reports
+        from tracekit.core import reports
 
-        if name == "steps" and self.plan.rollup is None and count_rows(self.tables, "iterations"):
-            return reports.compute_report_of_recorded_steps(self._frames)
-        if name in reports.OF_ROLLUP:
-            return reports.compute_report_of_rollup(get_rollup(self.plan), name)
-        if analyze.is_known_rule(name):
-            return self.analyze(name)
-        if not reports.is_known_report(name):
-            from tracekit.core.dlprof.reports import REPORTS, compute_dlprof_report
-
-            if name not in REPORTS:
-                raise reports.create_unknown_report_error(name, REPORTS)
-            return compute_dlprof_report(get_rollup(self.plan).for_dlprof, name)
-        return reports.compute_report(
+        analysis, values = analyses.parse_name(name, options, kinds)
+        request = reports.Request(
             _create_report_frames_function(self.tables),
-            name,
-            self._prefetch_used_columns,
+            analysis.resolve_options(values),
             window=self.plan.window,
             without=lambda *conditions: _create_report_frames_function(self.without(*conditions)),
+            create_rollup=self._read_rollup if analysis.input == "diagnosis" else lambda: get_rollup(self.plan),
+            has_chosen_steps=self.plan.rollup is not None,
         )
-
-    def analyze(self, rule: str) -> ReportTable:
-        """Apply a rule of ``nsys analyze`` or of tracekit.
-
-        Raises:
-            UnknownFormatError: The rule or one of its options does not exist.
-        """
-        from tracekit.core import analyze
-
-        if rule.partition(":")[0] not in analyze.OF_STEPS:
-            return analyze.apply_rule(self._frames, rule, self._prefetch_used_columns)
-        return analyze.apply_rule(self._frames, rule, self._prefetch_used_columns, self._read_rollup())
+        return reports.compute(analysis, request, self._prefetch_used_columns)
 
     def why(self, options: Options) -> Why:
         """Explain why the steps of the trace take as long as they do."""
@@ -172,8 +159,12 @@ class TraceView:
 
     def explain_missing_rows(self, name: str, *, is_part: bool = False) -> Absence:
         """Return why a table, a report, a rule or a recipe, or a part of it, has no rows."""
-        tables, required = self._list_needed_tables(name)
-        return self.explain_missing_tables(tables, required=required, is_part=is_part)
+        if name in schemas.table_names():
+            return self.explain_missing_tables([name], required=[name], is_part=is_part)
+        analysis, values = analyses.parse_name(name, kinds=(RULE, REPORT, RECIPE))
+        required = analysis.list_required_tables(values)
+        kernels = ("kernels",) if required else ()
+        return self.explain_missing_tables(analysis.tables, required=(*required, *kernels), is_part=is_part)
 
     def explain_missing_tables(
         self, tables: Iterable[str], *, required: Iterable[str] = (), is_part: bool = False
@@ -187,37 +178,6 @@ class TraceView:
         """
         selected = is_part or bool(self.plan.rows) or self.plan.tables is not None
         return absence.explain_missing_rows(self.plan.source, tables, required=required, selected=selected)
-
-    def _list_needed_tables(self, name: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the tables from which a table, report, rule or recipe is computed.
-
-        The second element of the result contains the tables without which there are no rows.
-        """
-        from tracekit.core import analyze, recipes, reports
-        from tracekit.core.correlate import ACTIVITIES
-
-        if name in schemas.table_names():
-            return [name], [name]
-        if name.partition(":")[0] in analyze.OF_STEPS:
-            return ACTIVITIES, []
-        if analyze.is_known_rule(name):
-            return self._list_tables_read_by(lambda frames: analyze.apply_rule(frames, name)), []
-        if name in recipes.RECIPES and not reports.is_known_report(name):
-            return self._list_tables_read_by(lambda frames: recipes.compute_default_rank_tables(frames, name)), []
-        if name in reports.OF_ROLLUP or not reports.is_known_report(name):
-            from tracekit.core.dlprof.reports import REPORTS
-
-            if name not in reports.OF_ROLLUP and name.partition(":")[0] not in REPORTS:
-                raise reports.create_unknown_report_error(name, REPORTS)
-            return ["kernels", "graph_launches"], []
-        needed = reports.list_required_tables(name)
-        return self._list_tables_read_by(lambda frames: reports.compute_report(frames, name)), needed
-
-    def _list_tables_read_by(self, compute: Callable[[Callable[[str], pl.LazyFrame]], object]) -> list[str]:
-        """Return the tables that a computation reads."""
-        from tracekit.core.reads import find_read_columns
-
-        return list(find_read_columns(compute, lambda table: schemas.create_example_frame(self.tables.schema(table))))
 
     def figure_rows(self, name: str, **options: Any) -> pl.DataFrame:
         """Return the data of a figure or page, as ``figures.compute_figure_rows`` computes it.
@@ -279,17 +239,6 @@ class TraceView:
                 compute, lambda table: schemas.create_example_frame(self.tables.schema(table)), cache_key=key
             ),
         )
-
-
-def add_report_options(name: str, options: Mapping[str, bool | int] | None) -> str:
-    """Return the name of a report or rule, followed by its options after colons, as in ``gpu_gaps:gap=100``.
-
-    Args:
-        name: Name of the report or rule, which may already be followed by options.
-        options: Values of further options, by option name. An option without a value is True. False omits an option.
-    """
-    used = {option: value for option, value in (options or {}).items() if value is not False}
-    return ":".join([name, *(option if value is True else f"{option}={value}" for option, value in used.items())])
 
 
 def _create_report_frames_function(tables: Tables) -> Callable[[str], pl.LazyFrame]:

@@ -1,7 +1,7 @@
 """The available readers and exporters, by format name.
 
 Built-in readers and exporters are listed in this module. Plug-ins of other distributions are found through the entry
-point groups ``tracekit.readers`` and ``tracekit.exporters``, and in ``registry.analyses`` through
+point groups ``tracekit.readers``, ``tracekit.exporters`` and ``tracekit.tables``, and in ``registry.analyses`` through
 ``tracekit.analyses``. A plug-in is skipped with a warning if it cannot be loaded or if its name is already used.
 """
 
@@ -12,6 +12,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, TypeVar
 
+from tracekit import schemas
 from tracekit.errors import PluginError, UnknownFormatError, create_choices_hint, warn
 from tracekit.registry.interface import Capture, Exporter, Progress, Reader, Undecoded, View
 from tracekit.registry.source import Source
@@ -76,13 +77,27 @@ BUILTIN_EXPORTERS: Mapping[str, str] = {
     "html": "tracekit.exporters.html",
 }
 """The module of each built-in exporter, by format name."""
-Plugin = TypeVar("Plugin", Reader, Exporter, "Analysis")
+Plugin = TypeVar("Plugin", Reader, Exporter, schemas.TableSchema, "Analysis")
 Key = TypeVar("Key")
 
 
 @functools.cache
+def load_plugin_tables() -> dict[str, schemas.TableSchema]:
+    """Add the tables of plug-ins to the declared tables, and return all tables by name."""
+    known = schemas.tables()
+    tables = add_plugins(schemas.TableSchema, known, "tracekit.tables")
+    for name in tables.keys() - known.keys():
+        schemas.add_table(tables[name])
+    return tables
+
+
+schemas.TABLE_LOADERS.append(load_plugin_tables)
+
+
+@functools.cache
 def readers() -> dict[str, Reader]:
-    """Return all readers by format name. Built-in readers come before plug-ins."""
+    """Return all readers by format name. Built-in readers come before plug-ins, whose tables are declared, too."""
+    load_plugin_tables()
     return add_plugins(Reader, {r.format: r for r in iterate_built_in_readers()}, "tracekit.readers")
 
 
@@ -221,12 +236,12 @@ def _load_built_in_exporter(name: str) -> Exporter:
 
 
 def add_plugins(kind: type[Plugin], built_in: Mapping[Key, Plugin], entry_point_group: str) -> dict[Key, Plugin]:
-    """Return built-in objects and those of plug-ins, by their name, which is the format of a reader or exporter.
+    """Return built-in objects and those of plug-ins by key, which is the format of a reader or exporter.
 
     A plug-in that cannot be used is skipped with a warning.
 
     Args:
-        kind: Class of the objects: ``Reader``, ``Exporter`` or ``Analysis``.
+        kind: Class of the objects: ``Reader``, ``Exporter``, ``TableSchema`` or ``Analysis``.
         built_in: The built-in objects.
         entry_point_group: Group of the entry points of plug-ins.
     """

@@ -11,10 +11,10 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from tracekit.errors import UnknownFormatError, create_choices_hint
-from tracekit.schemas import Column, TableSchema
+from tracekit.schemas import Column, TableSchema, load_declared_analyses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +24,8 @@ Scope: TypeAlias = Literal["trace", "set", "ncu"]
 MAX_INTEGER = (1 << 63) - 1
 _MAX_DIGITS = 19
 _FLAGS = {"yes": True, "no": False}
+REPORT, RULE, RECIPE, METHOD = "report", "rule", "recipe", "method"
+KINDS = (REPORT, RULE, RECIPE, METHOD)
 BUILTIN_MODULES: Mapping[str, tuple[str, ...]] = {"figure": ("tracekit.core.figures", "tracekit.plan.stacks")}
 """The modules whose attribute ``ANALYSES`` lists the declarations of a kind of analysis, by kind."""
 
@@ -36,7 +38,7 @@ class Option(NamedTuple):
         doc: Description of the option.
         type: Type of the values. As text, a flag is written without a value or with the value yes or no, and a list as
             strings separated by commas.
-        default: Value if the option is not set.
+        default: Value if the option is not set. It is False for a flag.
         minimum: Smallest allowed integer.
         maximum: Largest allowed integer.
         choices: Allowed strings, also those of a list. Empty if all strings are allowed.
@@ -87,13 +89,15 @@ class Option(NamedTuple):
         return self.check(int(text) if self.type == "integer" and is_integer else text, owner)
 
     def check(self, value: Value, owner: str) -> Value:
-        """Return a value of the option, after checking that it is allowed.
+        """Return a value of the option, after checking that it is allowed. True and False also stand for yes and no.
 
         Raises:
             UnknownFormatError: The value is not allowed.
         """
         if self.type == "list" and isinstance(value, tuple):
             return tuple(str(self._replace(type="string").check(item, owner)) for item in value)
+        if isinstance(value, bool) and self.choices == ("yes", "no"):
+            return "yes" if value else "no"
         if not self._is_allowed(value):
             message = f"{owner}: {value!r} is not a valid value of the option {self.name!r}"
             raise UnknownFormatError(message, hint=f"set {self.name} to {self.allowed_values_text}")
@@ -123,24 +127,30 @@ class ResultColumn(Column):
     is_key: bool = False
     is_machine_readable: bool = False
 
+    @property
+    def row_name(self) -> str:
+        """Name of the column among the computed rows."""
+        return self.field or self.name
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
     """The declaration of an analysis.
 
     Attributes:
-        kind: Kind of the analysis: ``report``, ``rule``, ``recipe`` or ``figure`` (the data that a figure or page
-            shows). Names are unique within a kind.
+        kind: Kind of the analysis: ``report``, ``rule``, ``recipe``, ``method`` (of traces and sets) or ``figure`` (the
+            data that a figure or page shows). Names are unique within a kind.
         name: Name of the analysis.
         doc: Description in one line.
         compute: Function that computes the result, or its location ``MODULE:NAME``, from which it is imported when it
             is first needed. The kind of the analysis determines its argument.
-        results: The tables of the result, the main table first. Their columns may be of the type ``ResultColumn``.
+        results: The tables of the result, the main table first. Their columns are of the class ``ResultColumn``.
         options: The options.
         tables: Tables from which the result is computed.
         required_tables: Tables without which the result has no rows if the capture has kernels.
         scope: What is analyzed: one trace, the traces of a set, or results of Nsight Compute.
-        input: What ``compute`` reads: the tables of a trace, its roll-up, or its roll-up as in DLProf.
+        input: What ``compute`` reads: the tables of a trace, its roll-up, or its roll-up and the columns that ``why``
+            reads.
         origin: Tool that defines the result and its printed form.
         old_names: Further names of the analysis.
     """
@@ -154,7 +164,7 @@ class Analysis:
     tables: tuple[str, ...] = ()
     required_tables: tuple[str, ...] = ()
     scope: Scope = "trace"
-    input: Literal["tables", "rollup", "dlprof"] = "tables"
+    input: Literal["tables", "rollup", "diagnosis"] = "tables"
     origin: Literal["tracekit", "nsys", "dlprof"] = "tracekit"
     old_names: tuple[str, ...] = ()
 
@@ -163,13 +173,29 @@ class Analysis:
         """The kind and the name, for messages."""
         return f"{self.kind} {self.name!r}"
 
+    @property
+    def columns(self) -> tuple[ResultColumn, ...]:
+        """The columns of the main table of the result."""
+        return cast("tuple[ResultColumn, ...]", self.results[0].columns)
+
+    def has_option(self, name: str) -> bool:
+        """Return whether the analysis has an option with the given name."""
+        return any(option.name == name for option in self.options)
+
+    def list_required_tables(self, values: Mapping[str, Value]) -> tuple[str, ...]:
+        """Return the tables without which there are no rows if the capture has kernels, given values of options."""
+        of_options = (table for option in self.options if values.get(option.name) for table in option.tables)
+        return tuple(dict.fromkeys((*self.required_tables, *of_options)))
+
     def load_compute_function(self) -> Callable[..., Any]:
         """Return the function that computes the result, and import it if necessary."""
         if callable(self.compute):
             return self.compute
         module, _, name = self.compute.partition(":")
-        function: Callable[..., Any] = getattr(import_module(module), name)
-        return function
+        loaded: Any = import_module(module)
+        for part in name.split("."):
+            loaded = getattr(loaded, part)
+        return cast("Callable[..., Any]", loaded)
 
     def parse_options(self, texts: Iterable[str]) -> dict[str, Value]:
         """Parse the texts of options, as ``parse_options`` does."""
@@ -211,7 +237,7 @@ def resolve_options(owner: str, options: Sequence[Option], values: Mapping[str, 
     for name, value in values.items():
         option = _find_option(owner, options, name)
         checked[name] = option.parse(value, owner) if isinstance(value, str) else option.check(value, owner)
-    resolved = {option.name: checked.get(option.name, option.default) for option in options}
+    resolved = {o.name: checked.get(o.name, bool(o.default) if o.type == "flag" else o.default) for o in options}
     for option in options:
         if option.is_required and resolved[option.name] is None:
             raise UnknownFormatError(f"{owner} requires the option {option.name!r}", hint=option.doc)
@@ -225,37 +251,127 @@ def resolve_options(owner: str, options: Sequence[Option], values: Mapping[str, 
 def _find_option(owner: str, options: Sequence[Option], name: str) -> Option:
     option = next((o for o in options if o.name == name), None)
     if option is None:
-        hint = create_choices_hint("options", [o.name for o in options], name) if options else "it has no options"
+        hint = f"the {owner.partition(' ')[0]} has no options"
+        if options:
+            hint = create_choices_hint("options", [o.name for o in options], name)
         raise UnknownFormatError(f"{owner} has no option {name!r}", hint=hint)
     return option
 
 
+def parse_name(
+    text: str, options: Mapping[str, Value] | None = None, kinds: Sequence[str] = (RULE, REPORT)
+) -> tuple[Analysis, dict[str, Value]]:
+    """Return the analysis that a text names, and the values of the options that are set.
+
+    Args:
+        text: Name or old name, optionally followed by options after colons, as in nsys: ``cuda_gpu_kern_sum:base``.
+        options: Values of further options by name.
+        kinds: Kinds of analyses that the text may name.
+
+    Raises:
+        UnknownFormatError: The analysis or an option in the text does not exist, or the value of such an option is not
+            allowed.
+    """
+    name, *texts = text.split(":")
+    for kind in kinds:
+        analysis = find_analysis(kind, name)
+        if analysis is not None:
+            return analysis, {**analysis.parse_options(texts), **(options or {})}
+    noun = REPORT if REPORT in kinds else kinds[0]
+    hint = create_choices_hint(f"{noun}s", list_names(noun), name)
+    raise UnknownFormatError(f"unknown {noun} {name!r}", hint=hint)
+
+
 def list_analyses(kind: str) -> Mapping[str, Analysis]:
     """Return all analyses of a kind by name. Built-in ones come before those of plug-ins."""
-    return _load_built_in(kind) | {a.name: a for a in _load_plugins() if a.kind == kind}
+    return {**{name: _build_declared(kind, name) for name in _load_declarations(kind)}, **_load_plugins(kind)}
+
+
+def list_names(kind: str) -> list[str]:
+    """Return the names of all analyses of a kind."""
+    return [*_load_declarations(kind), *_load_plugins(kind)]
 
 
 def find_analysis(kind: str, name: str) -> Analysis | None:
     """Return the analysis of a kind with the given name or old name, or None."""
-    declared = _load_built_in(kind)
-    return declared.get(name) or _map_old_names(kind).get(name) or list_analyses(kind).get(name)
+    declared = _load_declarations(kind)
+    current = name if name in declared else _map_old_names(kind).get(name)
+    return _load_plugins(kind).get(name) if current is None else _build_declared(kind, current)
+
+
+class _Declared(NamedTuple):
+    """The declaration of an analysis in a file of ``schemas/analyses``, and the content of this file."""
+
+    raw: Mapping[str, Any]
+    file: Mapping[str, Any]
 
 
 @functools.cache
-def _load_built_in(kind: str) -> dict[str, Analysis]:
+def _load_declarations(kind: str) -> Mapping[str, _Declared | Analysis]:
+    """Return the declarations of built-in analyses by name, which ``_build_declared`` converts to ``Analysis``."""
+    files = [file for file in load_declared_analyses().values() if file["kind"] == kind]
+    declared = {name: _Declared(raw, file) for file in files for name, raw in file["analyses"].items()}
     modules = map(import_module, BUILTIN_MODULES.get(kind, ()))
-    return {declared.name: declared for module in modules for declared in module.ANALYSES}
+    return {**declared, **{each.name: each for module in modules for each in module.ANALYSES}}
 
 
 @functools.cache
-def _map_old_names(kind: str) -> dict[str, Analysis]:
-    return {old: declared for declared in _load_built_in(kind).values() for old in declared.old_names}
+def _map_old_names(kind: str) -> Mapping[str, str]:
+    declared = {name: each for name, each in _load_declarations(kind).items() if isinstance(each, _Declared)}
+    return {old: name for name, each in declared.items() for old in each.raw.get("old_names", ())}
 
 
 @functools.cache
-def _load_plugins() -> list[Analysis]:
-    """Return the analyses of plug-ins. One with the kind and the name of another analysis is skipped with a warning."""
+def _build_declared(kind: str, name: str) -> Analysis:
+    declared = _load_declarations(kind)[name]
+    if isinstance(declared, Analysis):
+        return declared
+    raw = {**declared.file.get("defaults", {}), **_convert_lists(declared.raw)}
+    options = _merge_with_shared(declared.file, "options")
+    columns = raw.pop("columns", ())
+    results = raw.pop("results", ({"name": name, "doc": raw["doc"], "columns": columns},))
+    return Analysis(
+        kind,
+        name,
+        options=tuple(Option(name, **_convert_lists(options[name])) for name in raw.pop("options", ())),
+        results=tuple(_build_result(result, declared.file) for result in results),
+        **_convert_lists(raw),
+    )
+
+
+def _build_result(raw: Mapping[str, Any], file: Mapping[str, Any]) -> TableSchema:
+    """Return a table of a result, given its declaration and the file that declares its columns and groups of them."""
+    groups, columns_by_name = _merge_with_shared(file, "groups"), _merge_with_shared(file, "columns")
+    keys = raw.get("key_columns", ())
+    names = [column for name in raw["columns"] for column in groups.get(name, (name,))]
+    declared = [{"is_key": columns_by_name[name]["name"] in keys, **columns_by_name[name]} for name in names]
+    columns = tuple(ResultColumn(nullable=True, **column) for column in declared)
+    return TableSchema(raw["name"], raw["doc"], tuple(raw.get("key", ())), columns)
+
+
+def _merge_with_shared(file: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Return the options, groups or columns of a file and of the file whose declarations it shares."""
+    shared = load_declared_analyses().get(file.get("shares", ""), {})
+    return {**shared.get(section, {}), **file.get(section, {})}
+
+
+def _convert_lists(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping whose lists are replaced with tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
+
+
+@functools.cache
+def _load_plugins(kind: str) -> Mapping[str, Analysis]:
+    """Return the analyses of plug-ins by name. One with the name of another analysis is skipped with a warning."""
+    built_in = _load_declarations(kind)
+    plugins = {name: analysis for (other, name), analysis in _load_all_plugins().items() if other == kind}
+    return {name: analysis for name, analysis in plugins.items() if name not in built_in}
+
+
+@functools.cache
+def _load_all_plugins() -> Mapping[tuple[str, str], Analysis]:
     from tracekit import registry
 
-    known = {(a.kind, a.name): a for kind in BUILTIN_MODULES for a in _load_built_in(kind).values()}
-    return [a for key, a in registry.add_plugins(Analysis, known, "tracekit.analyses").items() if key not in known]
+    known = {(kind, name): _build_declared(kind, name) for kind in KINDS for name in _load_declarations(kind)}
+    analyses = registry.add_plugins(Analysis, known, "tracekit.analyses")
+    return {key: analysis for key, analysis in analyses.items() if key not in known}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from tracekit.errors import PluginError, TracekitError, get_first_line_of_message
 from tracekit.registry.analyses import Analysis, Option
 from tracekit.registry.interface import Capture, Exporter, Reader
-from tracekit.schemas import TableSchema
+from tracekit.schemas import Column, TableSchema
 
 if TYPE_CHECKING:
     import os
@@ -33,8 +33,13 @@ if TYPE_CHECKING:
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-Plugin = TypeVar("Plugin", Reader, Exporter, Analysis)
-_TYPES_OF_ITEMS = {"suffixes": str, "results": TableSchema, "options": Option, "tables": str, "required_tables": str}
+Plugin = TypeVar("Plugin", Reader, Exporter, TableSchema, Analysis)
+_TYPES_OF_ITEMS = {
+    **dict.fromkeys(("suffixes", "tables", "required_tables", "old_names", "key"), str),
+    "results": TableSchema,
+    "options": Option,
+    "columns": Column,
+}
 
 
 def describe_entry_point(entry_point: EntryPoint) -> str:
@@ -51,7 +56,7 @@ def load(kind: type[Plugin], entry_point: EntryPoint, known: Container[object]) 
     """Import the object of an entry point, and let its functions convert exceptions.
 
     Args:
-        kind: Class of the object: ``Reader``, ``Exporter`` or ``Analysis``.
+        kind: Class of the object: ``Reader``, ``Exporter``, ``TableSchema`` or ``Analysis``.
         entry_point: The entry point.
         known: The keys of the objects before this one, as ``get_key`` returns them.
 
@@ -64,19 +69,24 @@ def load(kind: type[Plugin], entry_point: EntryPoint, known: Container[object]) 
         raise PluginError(f"its object is a {type(plugin).__name__}, not a tracekit.{kind.__name__}")
     _check_fields(plugin)
     if get_key(plugin) in known:
-        if isinstance(plugin, Analysis):
-            raise PluginError(f"the {plugin.label} already exists")
+        if not isinstance(plugin, Reader | Exporter):
+            label = plugin.label if isinstance(plugin, Analysis) else f"table {plugin.name!r}"
+            raise PluginError(f"the {label} already exists")
         raise PluginError(f"the format {plugin.format!r} already has another {kind.__name__.lower()}")
     name = describe_entry_point(entry_point)
     if isinstance(plugin, Analysis):
         compute = plugin.load_compute_function()
         return dataclasses.replace(plugin, compute=_Guard(compute, name, "the function 'compute'"))
+    if isinstance(plugin, TableSchema):
+        return plugin
     return _guard_reader(plugin, name) if isinstance(plugin, Reader) else _guard_exporter(plugin, name)
 
 
-def get_key(plugin: Reader | Exporter | Analysis) -> Any:
-    """Return the key of an object of a plug-in: its format, or the kind and the name of an analysis."""
-    return (plugin.kind, plugin.name) if isinstance(plugin, Analysis) else plugin.format
+def get_key(plugin: Reader | Exporter | TableSchema | Analysis) -> Any:
+    """Return the key of an object of a plug-in: its format, its name, or the kind and the name of an analysis."""
+    if isinstance(plugin, Analysis):
+        return plugin.kind, plugin.name
+    return plugin.name if isinstance(plugin, TableSchema) else plugin.format
 
 
 def _load_entry_point(entry_point: EntryPoint) -> Any:
@@ -90,7 +100,7 @@ def _load_entry_point(entry_point: EntryPoint) -> Any:
             raise PluginError(_describe_exception(e)) from e
 
 
-def _check_fields(plugin: Reader | Exporter | Analysis) -> None:
+def _check_fields(plugin: Reader | Exporter | TableSchema | Analysis) -> None:
     """Check the types of the fields of an object of a plug-in on which its choice and its use depend."""
     for field in dataclasses.fields(plugin):
         value, type_ = getattr(plugin, field.name), str(field.type)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import SchemaError, create_choices_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
@@ -33,7 +33,14 @@ ALL_COLUMNS = "*"
 """Key that stands for all columns of a table that correlation computes as a whole."""
 _PACKAGED = Path(__file__).parents[1] / "_schemas"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "schemas"
-_JSON_TYPES = {"int64": "integer", "int32": "integer", "float64": "number", "bool": "boolean", "string": "string"}
+_JSON_TYPES = dict.fromkeys(("int64", "int32", "uint64", "uint32"), "integer") | {
+    "float64": "number",
+    "bool": "boolean",
+    "string": "string",
+    "list<int64>": "array",
+}
+OTHER_COLUMNS = "*"
+"""Name of a declared column of a result that stands for all columns whose names are not known in advance."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,10 +114,23 @@ class TableSchema:
         return {c.name: c for c in self.columns}
 
 
+_added_tables: dict[str, TableSchema] = {}
+TABLE_LOADERS: list[Callable[[], object]] = []
+"""Functions that add the tables of plug-ins. They are called when a table is not known."""
+
+
 @functools.cache
 def table_names() -> tuple[str, ...]:
-    """Return the names of all declared tables in alphabetical order."""
-    return tuple(sorted(name for name in _load_compiled_schemas()["tables"] if not name.startswith("_")))
+    """Return the names of all declared tables in alphabetical order. Those of plug-ins are included once loaded."""
+    built_in = (name for name in _load_compiled_schemas()["tables"] if not name.startswith("_"))
+    return tuple(sorted({*built_in, *_added_tables}))
+
+
+def add_table(schema: TableSchema) -> None:
+    """Add the declaration of a table of a plug-in."""
+    _added_tables[schema.name] = schema
+    table_names.cache_clear()
+    _build_table_schema.cache_clear()
 
 
 def tables() -> dict[str, TableSchema]:
@@ -124,6 +144,9 @@ def table(name: str) -> TableSchema:
     Raises:
         SchemaError: No table with this name is declared.
     """
+    if name not in table_names():
+        for load_tables in TABLE_LOADERS:
+            load_tables()
     if name not in table_names():
         raise SchemaError(f"no table is called {name!r}", hint=create_choices_hint("tables", table_names(), name))
     return _build_table_schema(name)
@@ -266,17 +289,19 @@ def conform(
     return pa.table(arrays, schema=target)
 
 
-def build_json_schema(schema: TableSchema) -> dict[str, Any]:
-    """Return the JSON Schema of one row of a table."""
+def build_json_schema(schema: TableSchema, name: str | None = None) -> dict[str, Any]:
+    """Return the JSON Schema of one row of a table, which is identified by ``name`` or by the name of the table."""
+    properties = {c.name: _build_json_property(c) for c in schema.columns}
+    others: dict[str, Any] | bool = properties.pop(OTHER_COLUMNS, True)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"tracekit:{schema.name}:v{SCHEMA_VERSION}",
-        "title": schema.name,
+        "$id": f"tracekit:{name or schema.name}:v{SCHEMA_VERSION}",
+        "title": name or schema.name,
         "description": schema.doc,
         "type": "object",
-        "properties": {c.name: _build_json_property(c) for c in schema.columns},
+        "properties": properties,
         "required": [c.name for c in schema.columns if not c.nullable],
-        "additionalProperties": True,
+        "additionalProperties": others,
         "x-key": list(schema.key),
     }
 
@@ -292,6 +317,8 @@ def _create_example_value(column: Column, dtype: pl.DataType) -> object:
 @functools.cache
 def _build_table_schema(name: str) -> TableSchema:
     """Return the declaration of a table, which is built once and cached."""
+    if name in _added_tables:
+        return _added_tables[name]
     raw = _load_declaration(name)
     key, columns = tuple(raw["key"]), _parse_columns(raw["columns"])
     return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), raw.get("optional", False))
@@ -321,7 +348,7 @@ def _load_compiled_schemas() -> dict[str, dict[str, Any]]:
 
 def _stamp_declarations() -> str:
     """Return the names, sizes and times of the files from which the declarations are compiled, in 0.3 ms."""
-    folders = [FOLDER, FOLDER / "arrow", FOLDER / "proto", FOLDER / "generate"]
+    folders = [FOLDER, *(FOLDER / name for name in ("arrow", "analyses", "proto", "generate"))]
     entries = [entry for folder in folders for entry in os.scandir(folder)]
     sources = [e for e in entries if e.name.endswith((".toml", ".binpb")) or e.name == "compiled.py"]
     stats = ((e.name, e.stat()) for e in sorted(sources, key=lambda e: e.path))
@@ -333,6 +360,11 @@ def _compile_declarations(stamp: str) -> dict[str, dict[str, Any]]:
 
     compiled: dict[str, dict[str, Any]] = run_path(str(FOLDER / "generate" / "compiled.py"))["refresh"](FOLDER, stamp)
     return compiled
+
+
+def load_declared_analyses() -> Mapping[str, Mapping[str, Any]]:
+    """Return the declarations of analyses in ``schemas/analyses``, by name of the file."""
+    return _load_compiled_schemas()["analyses"]
 
 
 def load_tensor_core_rules() -> Mapping[str, Any]:
@@ -436,6 +468,8 @@ def _build_json_property(column: Column) -> dict[str, Any]:
         prop["enum"] = [*column.values, None] if column.nullable else list(column.values)
     if column.type == "binary":
         prop["contentEncoding"] = "base16"
+    if kind == "array":
+        prop["items"] = {"type": "integer"}
     extras = {"unit": column.unit, "references": column.references, "arrow": column.type}
     return prop | {f"x-{k}": v for k, v in extras.items() if v is not None}
 

@@ -190,7 +190,7 @@ def choose_index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[s
     """Return the names of the columns that nsys declares as the pandas index of a table of a recipe."""
     if recipe == DIFF:
         return _DIFF_INDEX.get(name, ())
-    indexes = {output.name: output.index for output in find_recipe(recipe).outputs}
+    indexes = {result.name: result.key for result in find_recipe(recipe).results}
     declared = indexes.get(name, (RANK,))
     return tuple(c for c in declared if c in table.columns)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.core.recipes import RECIPES, find_recipe
+from tracekit.core.recipes import find_recipe
 from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.exporters.html.sections import Contents
+from tracekit.registry.analyses import RECIPE, list_names
 from tracekit.sets.page import serialize_recipe_figures
 from tracekit.sets.recipes import list_step_notes
 
@@ -51,7 +52,7 @@ def is_recipe_page(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
     title = _TITLE.search(head)
-    return title is not None and title[1] == path.stem and path.stem in RECIPES
+    return title is not None and title[1] == path.stem and path.stem in list_names(RECIPE)
 
 
 def _build_html_table(name: str, rows: pl.DataFrame) -> Table:

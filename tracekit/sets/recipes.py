@@ -6,18 +6,19 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, cast
 
-from tracekit.core.recipes import Clock, RankRequest, find_recipe, resolve_option_values
+from tracekit.core.recipes import Clock, Request, find_recipe, load_recipe
 from tracekit.errors import MissingTableError, TracekitWarning, convert_to_printable_path
 from tracekit.sets.engines import MergingEngine
 from tracekit.trace import call_with_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import polars as pl
 
-    from tracekit.core.recipes import Recipe, Tables, Value
+    from tracekit.core.recipes import Recipe, Tables
     from tracekit.core.reports import Frames
+    from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress
     from tracekit.sets.member import Member
     from tracekit.sets.trace_set import TraceSet
@@ -63,8 +64,9 @@ def run_recipes(
         UnknownFormatError: A recipe or an option does not exist, or the value of an option is not allowed.
         MissingTableError: The option ``align`` is ``yes``, but the start of a profile is not recorded.
     """
-    recipes = {name: find_recipe(name) for name in options_by_recipe}
-    values = {name: resolve_option_values(recipes[name], options) for name, options in options_by_recipe.items()}
+    declared = {name: find_recipe(name) for name in options_by_recipe}
+    values = {name: declared[name].resolve_options(options) for name, options in options_by_recipe.items()}
+    recipes = {name: load_recipe(name) for name in options_by_recipe}
     times = _read_start_times_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
     axes = {
         n: _find_common_start_and_length(traces, times, values[n]) if r.aligned else (None, 0)
@@ -73,12 +75,14 @@ def run_recipes(
     functions = {name: functools.partial(_compute_rank_tables, name, values[name], *axes[name]) for name in recipes}
     if len(recipes) == 1:
         merged = {
-            name: _compute_merged_tables(recipe, traces, functions[name], progress) for name, recipe in recipes.items()
+            name: _compute_merged_tables(name, recipe, traces, functions[name], progress)
+            for name, recipe in recipes.items()
         }
     else:
         merged = _compute_merged_tables_by_recipe(recipes, traces, functions, progress)
     tables_by_recipe = {
-        name: _compute_final_tables(recipe, merged[name], values[name]) for name, recipe in recipes.items()
+        name: _compute_final_tables(recipe, merged[name], [result.name for result in declared[name].results])
+        for name, recipe in recipes.items()
     }
     clocks = next((tables[CLOCKS] for tables in tables_by_recipe.values() if CLOCKS in tables), None)
     if clocks is not None:
@@ -110,18 +114,18 @@ def list_step_notes(tables: Mapping[str, pl.DataFrame]) -> list[str]:
     return list_notes_by_rank(read_summaries(tables[STEPS])) if STEPS in tables else []
 
 
-def _compute_final_tables(recipe: Recipe, merged_tables: Tables, option_values: Mapping[str, Value]) -> Tables:
-    """Compute the final tables of a recipe from the merged tables of all ranks."""
-    combined = recipe.combine(merged_tables, option_values)
-    return {output.name: combined[output.name] for output in recipe.outputs}
+def _compute_final_tables(recipe: Recipe, merged_tables: Tables, names: Sequence[str]) -> Tables:
+    """Compute the final tables of a recipe from the merged tables of all ranks, in declared order."""
+    combined = recipe.combine(merged_tables)
+    return {name: combined[name] for name in names}
 
 
 def _compute_merged_tables(
-    recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
+    name: str, recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
     """Compute the tables of a recipe for each rank, and return the merged tables of all ranks."""
     if recipe.reductions and isinstance(traces.engine, MergingEngine):
-        return _merge_tables_in_engine(recipe.name, traces, function, progress)
+        return _merge_tables_in_engine(name, traces, function, progress)
     results: list[Tables] = []
     for done, (member, result) in enumerate(traces.skip_unreadable(traces.outcomes(function)), 1):
         results.append(recipe.add_rank_column(result, member.rank))
@@ -187,12 +191,12 @@ def _merge_tables_in_engine(
 
 def _compute_tables_with_rank(recipe_name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
     """Return the tables of a recipe for one member, with additional columns for its rank."""
-    return find_recipe(recipe_name).add_rank_column(function(member), member.rank)
+    return load_recipe(recipe_name).add_rank_column(function(member), member.rank)
 
 
 def _merge_tables(recipe_name: str, results: list[Tables]) -> Tables:
     """Merge the tables of a recipe for several ranks."""
-    return find_recipe(recipe_name).merge_ranks(results)
+    return load_recipe(recipe_name).merge_ranks(results)
 
 
 def _compute_rank_tables(
@@ -207,13 +211,13 @@ def _compute_rank_tables(
         end_ns: End of the last profile on the common time axis.
         trace: The trace of the rank.
     """
-    recipe = find_recipe(recipe_name)
+    recipe = load_recipe(recipe_name)
     start, duration = _read_start_and_duration(trace) if recipe.aligned else (None, 0)
     offset = 0 if origin_ns is None or start is None else start - origin_ns
     clock = Clock(offset, duration, end_ns)
 
     def compute_tables(frames: Frames) -> Tables:
-        return recipe.per_rank(RankRequest(frames, option_values, clock))
+        return recipe.per_rank(Request(frames, option_values, clock=clock))
 
     return call_with_tables(trace, compute_tables, key=(recipe_name, *sorted(option_values.items())))
 

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
-from tracekit.core.reports.table import ReportTable, integer_column
+from tracekit.registry.analyses import ResultColumn
 from tracekit.sets.frames import RANK, add_rank_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.core.dlprof.reports import DlprofReport
+    from tracekit.core.reports import ReportTable
     from tracekit.sets.member import Member
-
-    Report = ReportTable | DlprofReport
 
 _SOURCE = "rank of the capture"
 """Name of the column with the rank among the source columns of a report, which may have a column ``rank``."""
@@ -34,10 +32,10 @@ class RankedReport:
     """
 
     name: str
-    parts: tuple[tuple[int, Report], ...]
+    parts: tuple[tuple[int, ReportTable], ...]
 
     @classmethod
-    def from_results(cls, name: str, results: Sequence[tuple[Member, Report]]) -> RankedReport:
+    def from_results(cls, name: str, results: Sequence[tuple[Member, ReportTable]]) -> RankedReport:
         """Combine the reports of several members into one report."""
         return cls(name, tuple((member.rank, report) for member, report in results))
 
@@ -73,7 +71,7 @@ class RankedReport:
 
         The summary of DLProf, whose CSV consists of sections, is written as a table.
         """
-        from tracekit.core.dlprof.reports import SUMMARY
+        from tracekit.core.reports.dlprof import SUMMARY
 
         if self.name == SUMMARY:
             self.frame().write_csv(sink)
@@ -87,19 +85,16 @@ class RankedReport:
             header = titles or header
 
 
-def _add_rank_column(report: Report, rank: int) -> Report:
+def _add_rank_column(report: ReportTable, rank: int) -> ReportTable:
     """Return the report of one capture with the additional column ``rank``."""
     data = report.data.with_columns(pl.lit(rank, pl.Int64).alias(_SOURCE))
-    if isinstance(report, ReportTable):
-        return dataclasses.replace(report, data=data, columns=(integer_column(RANK, _SOURCE), *report.columns))
-    from tracekit.core.dlprof.reports import PrintedColumn
-
-    return dataclasses.replace(report, data=data, columns=(PrintedColumn(RANK, _SOURCE, "plain"), *report.columns))
+    column = ResultColumn(RANK, "int64", "Rank of the capture.", field=_SOURCE)
+    return dataclasses.replace(report, data=data, columns=(column, *report.columns))
 
 
-def _split_header_and_rows(csv_text: bytes, report: Report) -> tuple[bytes, bytes]:
+def _split_header_and_rows(csv_text: bytes, report: ReportTable) -> tuple[bytes, bytes]:
     """Split the CSV of a report into its header and its rows. DLProf reports have a title before the header."""
-    lines = 1 if isinstance(report, ReportTable) else 2
+    lines = 2 if report.origin == "dlprof" else 1
     end = 0
     for _ in range(lines):
         end = csv_text.find(b"\n", end) + 1

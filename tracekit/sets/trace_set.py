@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import textwrap
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast
 
 from tracekit import registry, schemas
 from tracekit.errors import TracekitError
-from tracekit.plan import add_report_options
 from tracekit.registry import detection
 from tracekit.registry.source import Source
 from tracekit.registry.tables import Tables, convert_names, count_rows, read_chunks
@@ -21,6 +22,7 @@ from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedMetadata
 from tracekit.system.files import FileState
 from tracekit.system.remote import KeptCopy
+from tracekit.text.names import RecipeOptions
 from tracekit.trace import Trace, get_trace_view, load, load_remote
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
     from tracekit.core.communication import Communication
     from tracekit.core.diagnosis import WhatIf, Why
-    from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress
@@ -47,7 +48,22 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 Result = TypeVar("Result")
+Method = TypeVar("Method", bound="Callable[..., Any]")
 _LISTED = 8
+
+
+def _list_recipe_options(method: Method) -> Method:
+    """Replace the parameter ``options`` in the signature and docstring of a method with the options of all recipes."""
+    signature = inspect.signature(method)
+    declared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=type_.__forward_arg__)
+        for name, type_ in RecipeOptions.__annotations__.items()
+    ]
+    parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    docs = (RecipeOptions.__doc__ or "").partition("Attributes:\n")[2].rstrip()
+    method.__doc__ = (method.__doc__ or "").replace("            options: Options.", textwrap.indent(docs, "    "))
+    method.__signature__ = signature.replace(parameters=[*parameters, *declared])  # type: ignore[attr-defined]
+    return method
 
 
 def load_many(
@@ -433,9 +449,7 @@ class TraceSet:
         from tracekit.sets.reports import RankedReport
 
         compute = functools.partial(_compute_report, name, options)
-        return RankedReport.from_results(
-            add_report_options(name, options), list(self._iterate_readable_results(compute))
-        )
+        return RankedReport.from_results(name, list(self._iterate_readable_results(compute)))
 
     def stats(self, report: ReportName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
         """Return the rows of a report of every rank, with ``rank`` as the first column.
@@ -521,24 +535,8 @@ class TraceSet:
 
         return what_if.predict_job(self, edits, Options(step_time_ns))
 
-    def recipe(
-        self,
-        recipe: RecipeName,
-        *,
-        name: str | None = None,
-        bins: int | None = None,
-        rows: int | None = None,
-        gap: int | None = None,
-        threshold: int | None = None,
-        chunks: int | None = None,
-        kernel_name: Literal["short", "full", "mangled"] | None = None,
-        metrics: Literal["util", "all"] | None = None,
-        align: Literal["yes", "no"] | None = None,
-        delay: int | None = None,
-        steps: Literal["all", "recorded", "complete"] | None = None,
-        key_op: str | None = None,
-        include_warm_up: bool | None = None,
-    ) -> dict[str, pl.DataFrame]:
+    @_list_recipe_options
+    def recipe(self, recipe: RecipeName, **options: Unpack[RecipeOptions]) -> dict[str, pl.DataFrame]:
         """Compute a recipe of ``nsys recipe`` over all ranks, and return its tables.
 
         Statistics over all ranks are exact, while nsys approximates quartiles and standard deviations. Every recipe has
@@ -546,20 +544,7 @@ class TraceSet:
 
         Args:
             recipe: Name of the recipe, such as ``cuda_gpu_kern_sum``.
-            name: Name of the kernel or NVTX range whose pace is returned.
-            bins: Number of time bins.
-            rows: Number of rows that a rule lists per rank. -1 lists all rows.
-            gap: Minimum duration of gaps in ms.
-            threshold: Utilization in percent below which a rule reports a period.
-            chunks: Number of periods into which a rule divides a profile.
-            kernel_name: Form of the kernel names in the tables.
-            metrics: GPU metrics to summarize.
-            align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
-            delay: Time limit in µs. If a kernel was launched before the previous activity of its stream ended, idle
-                time between the two that is shorter than this limit is attributed to the delay between kernels.
-            steps: Steps of the PyTorch profiler whose activities are counted.
-            key_op: Id or name of the op that delimits iterations, or the name of a range.
-            include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
+            options: Options.
 
         Returns:
             The tables by name, with the names, columns and types of nsys. The first one is the main table.
@@ -578,22 +563,8 @@ class TraceSet:
         """
         from tracekit.sets import recipes
 
-        options: dict[str, int | str | None] = {
-            "name": name,
-            "bins": bins,
-            "rows": rows,
-            "gap": gap,
-            "threshold": threshold,
-            "chunks": chunks,
-            "kernel_name": kernel_name,
-            "metrics": metrics,
-            "align": align,
-            "delay": delay,
-            "steps": steps,
-            "key_op": key_op,
-            "include_warm_up": {None: None, True: "yes", False: "no"}[include_warm_up],
-        }
-        return recipes.run_recipe(self, recipe, {n: value for n, value in options.items() if value is not None})
+        values = cast("Mapping[str, Value]", options)
+        return recipes.run_recipe(self, recipe, {name: value for name, value in values.items() if value is not None})
 
     @property
     def plot(self) -> SetPlots:
@@ -929,9 +900,7 @@ def _read_many(columns: Mapping[str, Sequence[str]], trace: Trace) -> Mapping[st
     return get_trace_view(trace).tables.read_many(columns)
 
 
-def _compute_report(
-    name: ReportName | RuleName, options: Mapping[str, bool | int] | None, trace: Trace
-) -> ReportTable | DlprofReport:
+def _compute_report(name: ReportName | RuleName, options: Mapping[str, bool | int] | None, trace: Trace) -> ReportTable:
     return trace.report(name, options=options)
 
 

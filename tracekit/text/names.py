@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 TableName: TypeAlias = Literal[
     "api_calls",
@@ -277,3 +277,37 @@ CommandName: TypeAlias = Literal[
     "why",
 ]
 """Name of a command of the command line."""
+
+
+class RecipeOptions(TypedDict, total=False):
+    """Options of recipes. Each recipe has some of them.
+
+    Attributes:
+        rows: Number of rows to list for each rank; -1 lists all rows.
+        kernel_name: Names of kernels: short, full (with template arguments) or mangled.
+        name: Name of the kernel or range, as in the tables of cuda_gpu_kern_sum or nvtx_sum.
+        align: Whether times count from the start of the first capture (yes) or from that of each capture (no).
+        bins: Number of bins into which the time is divided.
+        gap: Gaps that are longer than this time in ms are listed.
+        delay: Idle times of a stream that are shorter than this time in µs are attributed to the delay between
+            kernels.
+        steps: Activities to include: all activities (all), those launched before the end of the last step of the
+            PyTorch profiler (recorded), or those launched before the start of that step (complete).
+        threshold: Periods with a utilization below this percentage are listed.
+        chunks: Number of equal chunks of time for which the utilization is computed.
+        key_op: Id or name of the op that delimits iterations, or the name of a range.
+        include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
+    """
+
+    rows: int | None
+    kernel_name: Literal["short", "full", "mangled"] | None
+    name: str | None
+    align: bool | Literal["yes", "no"] | None
+    bins: int | None
+    gap: int | None
+    delay: int | None
+    steps: Literal["all", "recorded", "complete"] | None
+    threshold: int | None
+    chunks: int | None
+    key_op: str | None
+    include_warm_up: bool | Literal["yes", "no"] | None

@@ -27,7 +27,8 @@ from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tracekit.core.recipes import Tables, Value
+    from tracekit.core.recipes import Tables
+    from tracekit.registry.analyses import Value
     from tracekit.sets.member import Member
     from tracekit.trace import Trace
     from tracekit.view.captures import Capture, Captures
@@ -150,7 +151,7 @@ def run_recipe(captures: Captures, capture: Capture, name: str, options: Mapping
     """
     ranks = get_rank_set_or_single_rank(captures, capture)
     values = dict(options or {})
-    if "align" in find_recipe(name).options and not _are_origins_recorded(ranks):
+    if find_recipe(name).has_option("align") and not _are_origins_recorded(ranks):
         values["align"] = "no"
     key = ("recipe", _compute_ranks_cache_key(captures, capture), name, *sorted(values.items()))
     return captures.get_cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]

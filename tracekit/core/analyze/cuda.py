@@ -1,4 +1,4 @@
-"""Declare the rules for CUDA API calls that block the CPU: synchronous memory operations and synchronizations.
+"""Compute the rules for CUDA API calls that block the CPU: synchronous memory operations and synchronizations.
 
 As in nsys, the rules apply to functions of the runtime API (``cudaMemcpy``), not of the driver API (``cuMemcpyHtoD``).
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.analyze.rule import Request, rule, sort_longest_first
 from tracekit.core.categorical import match_categories_expr
-from tracekit.core.reports.report import CALL_KEY
-from tracekit.core.reports.summary import DURATION
-from tracekit.core.reports.table import integer_column, megabytes_column, nanoseconds_column, text_column
+from tracekit.core.reports.report import CALL_KEY, Request
+from tracekit.core.reports.summary import DURATION, sort_longest_first
 
 _ASYNC_COPY, _SYNC_COPY, _SYNC_SET = r"^cudaMemcpy.*Async", r"^cudaMemcpy", r"^cudaMemset"
 _ASYNC = "Async"
@@ -20,26 +18,9 @@ _HOST_TO_DEVICE = "Host-to-Device"
 _MAX_BUFFERED_BYTES = 64_000  # as in nsys; the driver buffers such copies and returns before they are done
 _BLOCKING_KINDS = ("Pinned", "Managed")  # sets of device memory do not block the CPU
 _PLACE = ("process_id", "device_id", "context_id", "green_context_id", "stream_id")
-_PLACE_COLUMNS = (
-    integer_column("PID", "process_id"),
-    integer_column("Device ID", "device_id"),
-    integer_column("Context ID", "context_id"),
-    integer_column("Green Context ID", "green_context_id"),
-    integer_column("Stream ID", "stream_id"),
-    text_column("API Name", "api_name"),
-)
-_COPY_COLUMNS = (
-    nanoseconds_column("Duration", "duration_ns"),
-    nanoseconds_column("Start", "start_ns"),
-    text_column("Src Kind", "src_memory_kind"),
-    text_column("Dst Kind", "dst_memory_kind"),
-    megabytes_column("Bytes", "bytes"),
-    *_PLACE_COLUMNS,
-)
 _COPY_KINDS = ("src_memory_kind", "dst_memory_kind", "copy_kind")
 
 
-@rule(*_COPY_COLUMNS)
 def cuda_memcpy_async(request: Request) -> pl.DataFrame:
     """Asynchronous copies from or to pageable memory, which block the CPU like synchronous ones."""
     copies = _read_operations_of_calls(request, "memcpys", _COPY_KINDS, name_matches_expr(_ASYNC_COPY))
@@ -47,7 +28,6 @@ def cuda_memcpy_async(request: Request) -> pl.DataFrame:
     return sort_longest_first(copies.filter(is_pageable).collect())
 
 
-@rule(*_COPY_COLUMNS)
 def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
     """Synchronous copies, except copies of at most 64 kB to the device."""
     copies = _read_operations_of_calls(
@@ -57,13 +37,6 @@ def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
     return sort_longest_first(copies.filter(~is_buffered.fill_null(value=False)).collect())
 
 
-@rule(
-    nanoseconds_column("Duration", "duration_ns"),
-    nanoseconds_column("Start", "start_ns"),
-    text_column("Memory Kind", "memory_kind"),
-    megabytes_column("Bytes", "bytes"),
-    *_PLACE_COLUMNS,
-)
 def cuda_memset_sync(request: Request) -> pl.DataFrame:
     """Synchronous memory sets of pinned or managed memory."""
     sets = _read_operations_of_calls(
@@ -72,13 +45,6 @@ def cuda_memset_sync(request: Request) -> pl.DataFrame:
     return sort_longest_first(sets.filter(pl.col("memory_kind").cast(pl.String).is_in(_BLOCKING_KINDS)).collect())
 
 
-@rule(
-    nanoseconds_column("Duration", "duration_ns"),
-    nanoseconds_column("Start", "start_ns"),
-    integer_column("PID", "process_id"),
-    integer_column("TID", "thread_id"),
-    text_column("API Name", "name"),
-)
 def cuda_api_sync(request: Request) -> pl.DataFrame:
     """Calls of cudaDeviceSynchronize and cudaStreamSynchronize, in which the CPU waits for GPU activities."""
     calls = request.frames("api_calls").select("start_ns", "end_ns", "process_id", "thread_id", "name")

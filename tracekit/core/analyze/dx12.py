@@ -1,4 +1,4 @@
-"""Declare the rule on memory operations of Direct3D 12.
+"""Compute the rule on memory operations of Direct3D 12.
 
 Its rows were compared with those of nsys on synthetic exports, because no available capture has such operations. The
 help of nsys also describes warnings about ``ID3D12Resource::Map`` and ``ID3D12Resource::Unmap``. nsys 2025.3 printed
@@ -7,11 +7,14 @@ none of them for any combination of heap, page property and range, so this rule 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
-from tracekit.core.analyze.rule import Request, rule
 from tracekit.core.reports.summary import DURATION
-from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 _NOT_ZEROED = 0x1000
 _UPLOAD, _READBACK = 1, 2
@@ -19,13 +22,6 @@ _UPLOAD, _READBACK = 1, 2
 _WRITE_COMBINE, _WRITE_BACK = 2, 3
 
 
-@rule(
-    nanoseconds_column("Duration", "duration_ns"),
-    nanoseconds_column("Start", "start_ns"),
-    integer_column("TID", "thread_id"),
-    integer_column("Device ID", "gpu"),
-    text_column("Warning Type", "warning"),
-)
 def dx12_mem_ops(request: Request) -> pl.DataFrame:
     """Direct3D 12 calls that zero memory unnecessarily, or that read or write memory for which this is slow."""
     calls = request.frames("graphics_calls").filter(pl.col("kind").cast(pl.String) == "dx12")

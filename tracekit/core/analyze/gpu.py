@@ -1,4 +1,4 @@
-"""Declare the rules for GPU utilization: long gaps, and periods in which a GPU is busy less than half of the time.
+"""Compute the rules for GPU utilization: long gaps, and periods in which a GPU is busy less than half of the time.
 
 As in nsys, the activities are kernels, memory copies and memory sets, and each pair of a process and a device is
 examined from the start of its first activity to the end of its last one. CUDA graphs that are traced as a whole are
@@ -8,37 +8,23 @@ utilization, the activity that ends last on the device.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
-from tracekit.core.analyze.rule import Option, Request, rule, sort_longest_first
 from tracekit.core.intervals import latest_end_before_expr
 from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
-from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column
+from tracekit.core.reports.summary import sort_longest_first
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 OPERATIONS = ("kernels", "memcpys", "memsets")
 _DEVICE = ("process_id", "device_id")
 _NS_PER_MS = 1_000_000
 _STEPS = {"start_ns": 1, "end_ns": -1}
-_MAX_CHUNKS = 1_000_000  # limits memory
-_PLACE_COLUMNS = (
-    integer_column("PID", "process_id"),
-    integer_column("Device ID", "device_id"),
-    integer_column("Context ID", "context_id"),
-)
-_GAP = Option(500, "Gaps that are longer than this time in ms are listed.", maximum=1 << 40)
-_THRESHOLD = Option(50, "Periods with a utilization below this percentage are listed.", maximum=100)
-_CHUNKS = Option(
-    30, "Number of equal chunks of time for which the utilization is computed.", minimum=1, maximum=_MAX_CHUNKS
-)
 
 
-@rule(
-    integer_column("Row#", "row"),
-    nanoseconds_column("Duration", "duration_ns"),
-    nanoseconds_column("Start", "start_ns"),
-    *_PLACE_COLUMNS,
-    options={"gap": _GAP},
-)
 def gpu_gaps(request: Request) -> pl.DataFrame:
     """Periods of more than 500 ms in which a GPU is idle, between its first and last activity."""
     ordered = _read_gpu_activities(request).sort(*_DEVICE, "start_ns", maintain_order=True)
@@ -50,17 +36,9 @@ def gpu_gaps(request: Request) -> pl.DataFrame:
     gaps = ordered.filter(pl.col("start_ns") > pl.col("previous_end")).select(
         *_DEVICE, "context_id", start_ns="previous_end", duration_ns=pl.col("start_ns") - pl.col("previous_end")
     )
-    return sort_longest_first(gaps.filter(pl.col("duration_ns") > request.values["gap"] * _NS_PER_MS), *_DEVICE)
+    return sort_longest_first(gaps.filter(pl.col("duration_ns") > request.get_integer("gap") * _NS_PER_MS), *_DEVICE)
 
 
-@rule(
-    integer_column("Row#", "row"),
-    percent_column("In-Use", "share"),
-    nanoseconds_column("Duration", "duration_ns"),
-    nanoseconds_column("Start", "start_ns"),
-    *_PLACE_COLUMNS,
-    options={"threshold": _THRESHOLD, "chunks": _CHUNKS},
-)
 def gpu_time_util(request: Request) -> pl.DataFrame:
     """Periods in which a GPU is busy less than half of the time.
 
@@ -68,8 +46,8 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
     utilization is the sum of the durations of all activities, so activities that run at the same time count twice.
     Rows are sorted by the utilization, rounded as it is printed, and then by duration.
     """
-    chunks = _compute_chunk_busy_times(_read_gpu_activities(request), request.values["chunks"])
-    below = pl.col("busy_ns") * 100.0 < request.values["threshold"] * pl.col("duration_ns").cast(pl.Float64)
+    chunks = _compute_chunk_busy_times(_read_gpu_activities(request), request.get_integer("chunks"))
+    below = pl.col("busy_ns") * 100.0 < request.get_integer("threshold") * pl.col("duration_ns").cast(pl.Float64)
     runs = chunks.with_columns(below.alias("below")).with_columns(run=pl.struct(*_DEVICE, "below").rle_id())
     rows = (
         runs.filter("below")

@@ -1,30 +1,21 @@
-"""Declare rules of tracekit that list the idle time of GPUs, as the ledger of ``why`` divides it."""
+"""Compute rules of tracekit that list the idle time of GPUs, as the ledger of ``why`` divides it."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
-from tracekit.core.analyze.rule import Request, rule, sort_longest_first
 from tracekit.core.reports.numbers import quotient_expr
-from tracekit.core.reports.summary import DURATION
-from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column, text_column
+from tracekit.core.reports.summary import DURATION, sort_longest_first
 
-_PLACE = (integer_column("Device ID", "device_id"), integer_column("PID", "process_id"))
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
+
 _PROCESS = ["device_id", "process_id"]
 _GAP = [*_PROCESS, "gap_start_ns"]
 
 
-@rule(
-    *_PLACE,
-    text_column("Cause", "cause"),
-    percent_column("Idle", "share"),
-    nanoseconds_column("Total Time", "total_ns"),
-    integer_column("Gaps", "gaps"),
-    nanoseconds_column("Max", "longest_ns"),
-    nanoseconds_column("Start", "start_ns"),
-    text_column("Mostly In", "name"),
-    nanoseconds_column("Time In It", "name_ns"),
-)
 def gpu_idle_causes(request: Request) -> pl.DataFrame:
     """Idle time of the GPU in the steady steps: what the CPU did, with the parts of the ledger of tracekit why.
 
@@ -45,17 +36,6 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
     return causes.sort(*_PROCESS, "total_ns", "cause", descending=[False, False, True, False])
 
 
-@rule(
-    integer_column("Row#", "row"),
-    nanoseconds_column("Duration", "duration_ns"),
-    nanoseconds_column("Start", "start_ns"),
-    *_PLACE,
-    integer_column("TID", "thread_id"),
-    text_column("Cause", "cause"),
-    nanoseconds_column("Cause Time", "cause_ns"),
-    text_column("Mostly In", "name"),
-    nanoseconds_column("Time In It", "name_ns"),
-)
 def gpu_idle_gaps(request: Request) -> pl.DataFrame:
     """Longest times in the steady steps in which the GPU is idle, with the launching thread and the main cause."""
     idle_times = _list_idle_times(request)

@@ -1,4 +1,4 @@
-"""Declare recipes that divide the time of GPUs into computation, communication, memory operations and idle time."""
+"""Compute recipes that divide the time of GPUs into computation, communication, memory operations and idle time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.categorical import match_categories_expr
 from tracekit.core.processes import fill_process_ids
-from tracekit.core.recipes.recipe import RANK, Option, Output, RankRequest, Tables, recipe
-from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels
+from tracekit.core.recipes.recipe import RANK, Tables, recipe
+from tracekit.core.recipes.sources import read_kernels
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tracekit.core.recipes.recipe import Value
-    from tracekit.core.reports.report import Frames
+    from tracekit.core.reports.report import Frames, Request
 
 COMPUTATION, COMMUNICATION, MEMORY = KINDS = ("computation", "communication", "memory")
 _BITS = {kind: 1 << bit for bit, kind in enumerate(KINDS)}
@@ -32,23 +29,10 @@ _TIMES = ["start_ns", "end_ns"]
 _STREAM = ["process_id", "device_id", "context_id", "stream_id"]
 _STEP = "ProfilerStep"
 _NS_PER_US = 1000
-_MAX_DELAY = 1 << 40
 _SUMS = ("total", *KINDS, "overlap", "idle")
 
-_STEPS = Option(
-    "all",
-    "Activities to include: all activities (all), those launched before the end of the last step of the PyTorch "
-    "profiler (recorded), or those launched before the start of that step (complete).",
-    choices=("all", "recorded", "complete"),
-)
-_DELAY = Option(
-    30,
-    "Idle times of a stream that are shorter than this time in µs are attributed to the delay between kernels.",
-    maximum=_MAX_DELAY,
-)
 
-
-def _combine_breakdown(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def _combine_breakdown(tables: Tables) -> Tables:
     overlaps = tables[_OVERLAPS]
     names = [pl.when(pl.col("kinds") & bit > 0).then(pl.lit(kind)) for kind, bit in _BITS.items()]
     overlaps = overlaps.sort("time_ns", "kinds", descending=[True, False]).select(
@@ -64,16 +48,8 @@ def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by("kinds").agg(pl.col("time_ns").sum()).sort("kinds")
 
 
-@recipe(
-    Output(_BUSY, key_columns=("device_id", "total_ns", "computation_ns", "idle_ns", "idle_percent")),
-    Output(_OVERLAPS, key_columns=("kinds", "time_ns", "percent")),
-    Output(_ACTIVITIES, key_columns=("kind", "sum_ns", "name")),
-    Output(_IDLE, key_columns=("device_id", "stream_id", "cause", "idle_ns", "percent")),
-    combine=_combine_breakdown,
-    options={"kernel_name": KERNEL_NAMES, "delay": _DELAY, "steps": _STEPS},
-    reductions={_OVERLAPS: _sum_overlaps},
-)
-def gpu_time_breakdown(request: RankRequest) -> Tables:
+@recipe(combine=_combine_breakdown, reductions={_OVERLAPS: _sum_overlaps})
+def gpu_time_breakdown(request: Request) -> Tables:
     """Time in which each GPU computes, communicates, copies memory or is idle, and overlaps of these activities.
 
     The time of a GPU extends from the start of its first activity to the end of its last one, over all streams.
@@ -98,7 +74,7 @@ def gpu_time_breakdown(request: RankRequest) -> Tables:
     }
 
 
-def _find_stream_idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
+def _find_stream_idle_times(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
     """Return how long each stream is idle between its activities, by cause.
 
     The cause is ``host_wait`` if the next activity was launched after the end of the previous one, ``kernel_wait`` if
@@ -109,7 +85,7 @@ def _find_stream_idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.Data
     rows = rows.sort(*_STREAM, "start_ns").with_columns(previous_end=intervals.latest_end_before_expr(_STREAM))
     gaps = rows.with_columns(idle_ns=pl.col("start_ns") - pl.col("previous_end")).filter(pl.col("idle_ns") > 0)
     is_late = (pl.col("launch_ns") > pl.col("previous_end")).fill_null(value=False)
-    is_short = pl.col("idle_ns") < request.get_integer_option("delay") * _NS_PER_US
+    is_short = pl.col("idle_ns") < request.get_integer("delay") * _NS_PER_US
     cause = (
         pl.when(is_late).then(pl.lit("host_wait")).when(is_short).then(pl.lit("kernel_wait")).otherwise(pl.lit("other"))
     )
@@ -138,7 +114,7 @@ def _move_rank_to_start(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(RANK, pl.exclude(RANK))
 
 
-def _read_activities(request: RankRequest) -> pl.DataFrame:
+def _read_activities(request: Request) -> pl.DataFrame:
     """Return all GPU activities of a rank, including CUDA graphs that were recorded as one activity.
 
     The columns are ``process_id``, ``device_id``, ``context_id``, ``stream_id``, ``correlation_id``, ``start_ns``,
@@ -161,13 +137,13 @@ def _add_name_and_kind(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.LazyF
     return rows.with_columns(name=name.cast(pl.Categorical), kind=pl.lit(kind, _KIND))
 
 
-def _select_activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
+def _select_activities_of_steps(rows: pl.DataFrame, request: Request) -> pl.DataFrame:
     """Return the GPU activities that the option ``steps`` selects.
 
     With ``recorded``, the API call that launched an activity must start before the end of the last step of the PyTorch
     profiler. With ``complete``, the API call must start before the start of this step.
     """
-    limit = _compute_launch_deadline(request.frames, request.get_text_option("steps"))
+    limit = _compute_launch_deadline(request.frames, request.get_text("steps"))
     if limit is None:
         return rows
     calls = request.frames("api_calls").filter(_HAS_ID & (pl.col("start_ns") < limit)).select(_CALL_KEY).collect()

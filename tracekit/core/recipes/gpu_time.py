@@ -8,27 +8,26 @@ import polars as pl
 
 from tracekit.core.correlate import ACTIVITIES
 from tracekit.core.intervals import compute_union_durations, intersect_unions
-from tracekit.core.recipes.recipe import RANK, Output, RankRequest, Tables, Value, recipe
+from tracekit.core.recipes.recipe import RANK, Tables, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tracekit.core.reports.report import Request
 
 PARTS = ("compute_ns", "hidden_ns", "exposed_ns", "memory_ns", "idle_ns")
 """The parts into which the time of a GPU is divided."""
 _TABLE = "gpu_time"
 _DEVICE = "device_id"
-_KEY_COLUMNS = (_DEVICE, "total_ns", "utilization_percent", "idle_ns")
 _TIMES = ("start_ns", "end_ns")
 
 
-def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def _combine_ranks(tables: Tables) -> Tables:
     rows = tables[_TABLE]
     return {_TABLE: rows.select(RANK, pl.exclude(RANK)).sort(RANK, _DEVICE)}
 
 
-@recipe(Output(_TABLE, key_columns=_KEY_COLUMNS), combine=_combine_ranks)
-def gpu_time_sum(request: RankRequest) -> Tables:
+@recipe(combine=_combine_ranks)
+def gpu_time_sum(request: Request) -> Tables:
     """Time in which each GPU computes, communicates with NCCL, copies memory or is idle.
 
     The time of a GPU extends from the start of its first activity to the end of its last one.

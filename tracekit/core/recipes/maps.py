@@ -1,4 +1,4 @@
-"""Declare recipes that compute heat maps of ranks: the percentage of each bin in which kernels or communication run.
+"""Compute heat maps of ranks: the percentage of each bin in which kernels or communication run.
 
 The time from the start of the first capture to the end of the last one is divided into equal bins.
 """
@@ -13,28 +13,12 @@ import polars as pl
 
 from tracekit.core.intervals import CoveredTime, intersect_unions
 from tracekit.core.processes import fill_process_ids
-from tracekit.core.recipes.recipe import (
-    ALIGN,
-    ANALYSIS,
-    UNNAMED_INDEX,
-    Clock,
-    Option,
-    Output,
-    RankRequest,
-    Tables,
-    Value,
-    move_rank_to_end,
-    recipe,
-)
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Tables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tracekit.core.reports.report import Clock, Request
 
-_MAX_BINS = 100_000  # limits memory
-BINS = Option(30, "Number of bins into which the time is divided.", minimum=1, maximum=_MAX_BINS)
-OPTIONS = {"bins": BINS, "align": ALIGN}
-OUTPUT = Output(ANALYSIS, (UNNAMED_INDEX,))
 _PID, _DEVICE = "PID", "Device ID"
 _TIMES = ("start_ns", "end_ns")
 _TITLES = {"process_id": _PID, "device_id": _DEVICE}
@@ -44,12 +28,12 @@ BusyIntervals = dict[str, pl.DataFrame]
 GroupSplitter = Callable[[pl.DataFrame], BusyIntervals]
 
 
-def concatenate_heat_maps(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def concatenate_heat_maps(tables: Tables) -> Tables:
     """Concatenate the heat maps of all ranks."""
     return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
-def _build_heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split_group: GroupSplitter) -> Tables:
+def _build_heat_map(request: Request, rows: pl.DataFrame, keys: list[str], split_group: GroupSplitter) -> Tables:
     """Return the heat map of one rank: the percentages of busy time, with one row per group and bin.
 
     Args:
@@ -93,9 +77,9 @@ class Bins:
         self._recorded = recorded
 
     @classmethod
-    def from_request(cls, request: RankRequest) -> Bins:
+    def from_request(cls, request: Request) -> Bins:
         """Return the bins for one rank. The option ``bins`` of the recipe determines their number."""
-        return cls(request.get_integer_option("bins"), request.clock)
+        return cls(request.get_integer("bins"), request.clock)
 
     def compute_busy_percentages(self, intervals: pl.DataFrame) -> pl.Series:
         """Return the percentage of each bin in which at least one interval runs, with one decimal.
@@ -116,16 +100,16 @@ class Bins:
         return (times + self._offset_ns) // self._size
 
 
-@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
-def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
+@recipe(combine=concatenate_heat_maps, aligned=True)
+def cuda_gpu_time_util_map(request: Request) -> Tables:
     """Percentage of each bin of time in which kernels run, by device."""
     keys = ["process_id", "device_id"]
     rows = fill_process_ids(request.frames("kernels").select(*keys, *_TIMES).collect())
     return _build_heat_map(request, rows, keys, lambda group: {"Kernel": group})
 
 
-@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
-def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
+@recipe(combine=concatenate_heat_maps, aligned=True)
+def nccl_gpu_time_util_map(request: Request) -> Tables:
     """Percentage of each bin of time in which NCCL kernels and other kernels run, by device, in ranks with NCCL."""
     keys = ["process_id", "device_id"]
     rows = fill_process_ids(request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel_expr()).collect())
@@ -138,19 +122,19 @@ def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
     return _build_heat_map(request, rows, keys, split_by_nccl)
 
 
-@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
-def mpi_gpu_time_util_map(request: RankRequest) -> Tables:
+@recipe(combine=concatenate_heat_maps, aligned=True)
+def mpi_gpu_time_util_map(request: Request) -> Tables:
     """Percentage of each bin of time in which kernels and MPI calls run, by process, in ranks with MPI calls."""
     return _build_heat_map_of_calls(request, "mpi_calls", "MPI")
 
 
-@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
-def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
+@recipe(combine=concatenate_heat_maps, aligned=True)
+def ucx_gpu_time_util_map(request: Request) -> Tables:
     """Percentage of each bin of time in which kernels and UCX calls run, by process, in ranks with UCX calls."""
     return _build_heat_map_of_calls(request, "ucx_calls", "UCX")
 
 
-def _build_heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
+def _build_heat_map_of_calls(request: Request, table: str, title: str) -> Tables:
     """Return the heat map of kernels and of the calls in a table. The heat map is empty if the table is empty."""
     columns = ("process_id", *_TIMES)
     sides = {

@@ -1,4 +1,4 @@
-"""Declare recipes on sampled metrics of GPUs and network devices, for each rank and over all ranks.
+"""Compute recipes on sampled metrics of GPUs and network devices, for each rank and over all ranks.
 
 ``network_sum`` could not be compared with nsys, because nsys printed no rows for any available capture. Its tables have
 the columns of the other recipes that sum by device.
@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.maps import OPTIONS, OUTPUT, Bins, concatenate_heat_maps
-from tracekit.core.recipes.recipe import (
-    ANALYSIS,
-    UNNAMED_INDEX,
-    Output,
-    RankRequest,
-    Tables,
-    Value,
-    move_rank_to_end,
-    recipe,
-)
+from tracekit.core.recipes.maps import Bins, concatenate_heat_maps
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Tables, move_rank_to_end, recipe
 from tracekit.core.recipes.statistics import compute_statistics_from_counts, count_values, sum_counts
 from tracekit.core.recipes.sums import (
     DEVICE_ID,
@@ -28,13 +19,10 @@ from tracekit.core.recipes.sums import (
     REDUCTIONS,
     combine_sums,
     compute_statistics_by_device,
-    declare_outputs_by_device,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tracekit.core.reports.report import Frames
+    from tracekit.core.reports.report import Frames, Request
 
 _SM = "SM Active"
 _UTILIZATION = (_SM, "SM Issue", "Tensor Active")
@@ -62,12 +50,12 @@ def _read_percentages(frames: Frames) -> pl.LazyFrame:
     return frames("gpu_metrics").filter(_is_percentage_expr(name)).select(plain, "device_id", "timestamp_ns", "value")
 
 
-def _combine_metrics(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def _combine_metrics(tables: Tables) -> Tables:
     return {_RANK_STATS: move_rank_to_end(tables[_RANK_STATS], _GPU, _METRIC_NAME)}
 
 
-@recipe(Output(_RANK_STATS, (_GPU, _METRIC_NAME), time_columns=()), combine=_combine_metrics)
-def gpu_metric_util_sum(request: RankRequest) -> Tables:
+@recipe(combine=_combine_metrics)
+def gpu_metric_util_sum(request: Request) -> Tables:
     """Statistics of GPU metrics by GPU and metric, without samples from before the start of the capture."""
     gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
     recorded = request.frames("gpu_metrics").filter(pl.col("timestamp_ns") >= 0)
@@ -79,17 +67,13 @@ def gpu_metric_util_sum(request: RankRequest) -> Tables:
     return {_RANK_STATS: stats.with_columns(pl.when(is_plain).then(plain).otherwise(full).alias(_METRIC_NAME))}
 
 
-def _combine_links(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def _combine_links(tables: Tables) -> Tables:
     by_gpu = move_rank_to_end(tables[_STATS_BY_GPU], _METRIC_NAME, _GPU_LABEL)
     return {_ALL_STATS: move_rank_to_end(tables[_ALL_STATS], _METRIC_NAME), _STATS_BY_GPU: by_gpu}
 
 
-@recipe(
-    Output(_ALL_STATS, (_METRIC_NAME,), time_columns=()),
-    Output(_STATS_BY_GPU, (_METRIC_NAME, _GPU_LABEL), time_columns=()),
-    combine=_combine_links,
-)
-def nvlink_sum(request: RankRequest) -> Tables:
+@recipe(combine=_combine_links)
+def nvlink_sum(request: Request) -> Tables:
     """Statistics of the utilization of NVLink in percent, without samples of 0, by rank and metric."""
     samples = _read_percentages(request.frames).rename({NAME: _METRIC_NAME})
     rows = samples.filter(pl.col(_METRIC_NAME).str.contains("(?i)nvlink") & (pl.col("value") != 0))
@@ -111,8 +95,8 @@ def _read_gpu_labels(frames: Frames) -> pl.LazyFrame:
     return frames("devices").select("device_id", label).unique("device_id", keep="first")
 
 
-@recipe(*declare_outputs_by_device(time_columns=()), combine=combine_sums, reductions=REDUCTIONS)
-def network_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def network_sum(request: Request) -> Tables:
     """Statistics of the metrics of network cards and InfiniBand switches, by metric."""
     names = request.frames("network_metric_names").select(*_METRIC_KEY, pl.col("name").alias(NAME)).unique(_METRIC_KEY)
     device = pl.col("network_device_id").alias(DEVICE_ID)
@@ -122,17 +106,17 @@ def network_sum(request: RankRequest) -> Tables:
     )
 
 
-def _combine_utilization(tables: Tables, option_values: Mapping[str, Value]) -> Tables:
+def _combine_utilization(tables: Tables) -> Tables:
     """Concatenate the heat maps of all ranks.
 
     Captures name the metric either ``SM Active`` or ``SMs Active``. The column has the name in the first row.
     """
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
-    return concatenate_heat_maps({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, option_values)
+    return concatenate_heat_maps({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})})
 
 
-@recipe(OUTPUT, combine=_combine_utilization, options=OPTIONS, aligned=True)
-def gpu_metric_util_map(request: RankRequest) -> Tables:
+@recipe(combine=_combine_utilization, aligned=True)
+def gpu_metric_util_map(request: Request) -> Tables:
     """Average utilization in percent in each bin of time, by GPU. Bins without samples are not listed."""
     bins = Bins.from_request(request)
     name = pl.col(NAME)

@@ -1,4 +1,4 @@
-"""Declare recipes that show the pace of ranks: the n-th occurrence of a kernel or an NVTX range in each rank."""
+"""Compute recipes that show the pace of ranks: the n-th occurrence of a kernel or an NVTX range in each rank."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.recipe import (
-    ALIGN,
-    RANK,
-    Option,
-    Output,
-    RankRequest,
-    Tables,
-    Value,
-    move_rank_to_end,
-    recipe,
-)
-from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels, read_ranges
+from tracekit.core.recipes.recipe import RANK, Tables, move_rank_to_end, recipe
+from tracekit.core.recipes.sources import read_kernels, read_ranges
 from tracekit.core.recipes.statistics import (
     VALUE,
     compute_statistics_from_counts,
@@ -29,9 +19,9 @@ from tracekit.core.reports.nvtx import project_ranges
 from tracekit.core.reports.report import THREAD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from polars._typing import PolarsDataType
+
+    from tracekit.core.reports.report import Request
 
 _OCCURRENCES, _VALUES, _RANKS = "occurrences", "values", "ranks"
 _STATS, _DELTA_STATS = "stats", "pace_delta_stats"
@@ -39,17 +29,9 @@ _NTH = "nth"
 _PACES = ("start", "end", "duration", "duration_accum", "delta", "delta_accum")
 _TEXT, _SHORT_NAME = "Text", "Shortname"
 _REDUCTIONS = {_VALUES: sum_counts}
-_OPTIONS = {
-    "name": Option(None, "Name of the kernel or range, as in the tables of cuda_gpu_kern_sum or nvtx_sum."),
-    "align": ALIGN,
-}
 
 
-def _declare_pace_outputs(key: str) -> tuple[Output, ...]:
-    return (Output(_STATS, (key,)), *(Output(f"pace_{p}") for p in _PACES), Output(_DELTA_STATS))
-
-
-def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str, time_dtype: PolarsDataType) -> Tables:
+def _read_occurrences(request: Request, rows: pl.LazyFrame, name_title: str, time_dtype: PolarsDataType) -> Tables:
     """Return the occurrences of a kernel or NVTX range in one rank, in row order, and the count of each duration.
 
     Args:
@@ -58,7 +40,7 @@ def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str,
         name_title: Title of the column with the names.
         time_dtype: Data type of durations and ends. As in nsys, it is Float64 for NVTX ranges, which may be open.
     """
-    selected = rows.filter(pl.col("name").cast(pl.String) == request.get_text_option("name")).with_columns(
+    selected = rows.filter(pl.col("name").cast(pl.String) == request.get_text("name")).with_columns(
         pl.col("name").cast(pl.String).alias(name_title), pl.col("end_ns").cast(time_dtype)
     )
     ordered = selected.collect()
@@ -77,7 +59,7 @@ def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str,
     return {_OCCURRENCES: occurrences, _VALUES: values, _RANKS: pl.DataFrame({RANK: [0]})}
 
 
-def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def _combine_ranks(tables: Tables) -> Tables:
     """Return the tables of the recipe over all ranks: statistics, and one table per column in ``_PACES``.
 
     Each of the latter tables, such as ``pace_duration``, has one row per occurrence and one column per rank.
@@ -132,27 +114,21 @@ def _sort_by_start(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.sort("start_ns", maintain_order=True)
 
 
-@recipe(
-    *_declare_pace_outputs(_SHORT_NAME),
-    combine=_combine_ranks,
-    options={**_OPTIONS, "kernel_name": KERNEL_NAMES},
-    reductions=_REDUCTIONS,
-    aligned=True,
-)
-def cuda_gpu_kern_pace(request: RankRequest) -> Tables:
+@recipe(combine=_combine_ranks, reductions=_REDUCTIONS, aligned=True)
+def cuda_gpu_kern_pace(request: Request) -> Tables:
     """Start and end times of the executions of a kernel with a given name, in each rank."""
     kernels = _sort_by_start(read_kernels(request, "start_ns", "end_ns"))
     return _read_occurrences(request, kernels, _SHORT_NAME, pl.Int64)
 
 
-@recipe(*_declare_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
-def nvtx_pace(request: RankRequest) -> Tables:
+@recipe(combine=_combine_ranks, reductions=_REDUCTIONS, aligned=True)
+def nvtx_pace(request: Request) -> Tables:
     """Start and end times of the NVTX ranges with a given name, in each rank."""
     return _read_occurrences(request, _sort_by_start(read_ranges(request.frames)), _TEXT, pl.Float64)
 
 
-@recipe(*_declare_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
-def nvtx_gpu_proj_pace(request: RankRequest) -> Tables:
+@recipe(combine=_combine_ranks, reductions=_REDUCTIONS, aligned=True)
+def nvtx_gpu_proj_pace(request: Request) -> Tables:
     """Start and end times of the GPU activities that NVTX ranges with a given name launched, in each rank.
 
     As in nsys, the occurrences are sorted by thread first, and by start within a thread.

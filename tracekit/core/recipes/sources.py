@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.core.categorical import map_categories_expr, match_categories_expr
-from tracekit.core.recipes.recipe import Option
 from tracekit.core.reports import sources as report_sources
 
 if TYPE_CHECKING:
-    from tracekit.core.recipes.recipe import RankRequest
-    from tracekit.core.reports.report import Frames
+    from tracekit.core.reports.report import Frames, Request
 
-KERNEL_NAMES = Option(
-    "short", "Names of kernels: short, full (with template arguments) or mangled.", choices=("short", "full", "mangled")
-)
 NCCL_DOMAIN = "NCCL"
 _COPY_KINDS = {
     "Unknown": "UNKNOWN",
@@ -36,9 +32,11 @@ _COPY_KINDS = {
 }
 
 
-def read_kernels(request: RankRequest, *columns: str) -> pl.LazyFrame:
+def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     """Read kernels in file order, with the given columns and the ``name`` that the option ``kernel_name`` selects."""
-    return report_sources.read_kernels(request.report_request, *columns)
+    kind = request.options.get("kernel_name")
+    flags = {"base": kind == "short", "mangled": kind == "mangled"}
+    return report_sources.read_kernels(replace(request, options=flags), *columns)
 
 
 def read_memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:

@@ -1,4 +1,4 @@
-"""Declare recipes that sum durations or sizes by name, for each rank and over all ranks."""
+"""Compute recipes that sum durations or sizes by name, for each rank and over all ranks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.recipes.projection import project_ranges_and_nodes
-from tracekit.core.recipes.recipe import TIME_COLUMNS, Output, RankRequest, Tables, Value, move_rank_to_end, recipe
-from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, read_kernels, read_memory_operations, read_ranges
+from tracekit.core.recipes.recipe import Tables, move_rank_to_end, recipe
+from tracekit.core.recipes.sources import NCCL_DOMAIN, read_kernels, read_memory_operations, read_ranges
 from tracekit.core.recipes.statistics import compute_statistics_from_counts, count_values, sum_counts
 from tracekit.core.reports.nvtx import project_ranges
 from tracekit.core.reports.sources import read_osrt_calls
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tracekit.core.reports.report import Request
 
 _VALUES, _CPU_TIMES = "values", "cpu_times"
 _ALL, _RANK, _BY_DEVICE = "all_stats", "rank_stats", "rank_stats_by_device"
@@ -27,18 +27,7 @@ _VALUE = DURATION.alias("value")
 DEVICE = pl.col("device_id").cast(pl.UInt32).alias(DEVICE_ID)
 
 
-def _declare_sum_outputs(key: str, *, time_columns: tuple[str, ...] = TIME_COLUMNS) -> tuple[Output, ...]:
-    """Declare the tables with the statistics of all ranks and of each rank, by the values of a column."""
-    return tuple(Output(name, (key,), ("Count", "Sum"), time_columns) for name in (_ALL, _RANK))
-
-
-def declare_outputs_by_device(*, time_columns: tuple[str, ...] = TIME_COLUMNS) -> tuple[Output, ...]:
-    """Declare the tables with the statistics of all ranks, of each rank, and of each GPU of each rank, by name."""
-    by_device = Output(_BY_DEVICE, (NAME, DEVICE_ID), ("Count", "Sum"), time_columns)
-    return (*_declare_sum_outputs(NAME, time_columns=time_columns), by_device)
-
-
-def combine_sums(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def combine_sums(tables: Tables) -> Tables:
     """Compute the statistics over all ranks, and return them with the statistics of each rank.
 
     In all tables, the rank and the keys are the last columns.
@@ -74,56 +63,54 @@ def compute_statistics_by_device(rows: pl.LazyFrame) -> Tables:
     return {_RANK: compute_statistics_from_counts(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
 
 
-@recipe(*_declare_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
-def cuda_api_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def cuda_api_sum(request: Request) -> Tables:
     """CUDA API calls by function."""
     return _compute_rank_statistics(request.frames("api_calls").select(_VALUE, Name="name"), NAME)
 
 
-@recipe(*_declare_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
-def osrt_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def osrt_sum(request: Request) -> Tables:
     """Operating system runtime calls by function."""
     return _compute_rank_statistics(read_osrt_calls(request.frames).select(_VALUE, Name="name"), NAME)
 
 
-@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
-def mpi_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def mpi_sum(request: Request) -> Tables:
     """MPI calls by function."""
     return _compute_rank_statistics(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
 
 
-@recipe(
-    *declare_outputs_by_device(), combine=combine_sums, options={"kernel_name": KERNEL_NAMES}, reductions=REDUCTIONS
-)
-def cuda_gpu_kern_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def cuda_gpu_kern_sum(request: Request) -> Tables:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns", "device_id")
     return compute_statistics_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
-@recipe(*declare_outputs_by_device(), combine=combine_sums, reductions=REDUCTIONS)
-def cuda_gpu_mem_time_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def cuda_gpu_mem_time_sum(request: Request) -> Tables:
     """Time of memory copies and sets by kind."""
     rows = read_memory_operations(request.frames, "start_ns", "end_ns", "device_id")
     return compute_statistics_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
-@recipe(*declare_outputs_by_device(time_columns=()), combine=combine_sums, reductions=REDUCTIONS)
-def cuda_gpu_mem_size_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def cuda_gpu_mem_size_sum(request: Request) -> Tables:
     """Size of memory copies and sets by kind."""
     rows = read_memory_operations(request.frames, "bytes", "device_id")
     size = pl.col("bytes").cast(pl.UInt64).alias("value")
     return compute_statistics_by_device(rows.select(size, DEVICE, Name="name"))
 
 
-@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
-def nvtx_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def nvtx_sum(request: Request) -> Tables:
     """NVTX ranges by name, without their domain."""
     return _compute_range_statistics(read_ranges(request.frames))
 
 
-@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
-def nccl_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def nccl_sum(request: Request) -> Tables:
     """NVTX ranges of NCCL by name."""
     return _compute_range_statistics(read_ranges(request.frames, NCCL_DOMAIN))
 
@@ -137,8 +124,8 @@ def _sum_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
     return times.group_by(_TEXT).agg(pl.col(_CPU_SUM).sum()).sort(_TEXT)
 
 
-@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _sum_cpu_times})
-def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _sum_cpu_times})
+def nvtx_gpu_proj_sum(request: Request) -> Tables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges_and_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
     tables = _compute_rank_statistics(
@@ -150,8 +137,8 @@ def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     return {**tables, _CPU_TIMES: cpu_times}
 
 
-@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
-def nccl_gpu_proj_sum(request: RankRequest) -> Tables:
+@recipe(combine=combine_sums, reductions=REDUCTIONS)
+def nccl_gpu_proj_sum(request: Request) -> Tables:
     """NVTX ranges of NCCL that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges(request.frames).filter(pl.col("domain") == NCCL_DOMAIN)
     return _compute_rank_statistics(rows.lazy().select(Text="name", value="gpu_ns"), _TEXT)

@@ -1,4 +1,4 @@
-"""Declare recipes that list events of each rank: durations and overlaps of kernels, and projected NVTX ranges."""
+"""Compute recipes that list events of each rank: durations and overlaps of kernels, and projected NVTX ranges."""
 
 from __future__ import annotations
 
@@ -9,34 +9,32 @@ import polars as pl
 from tracekit.core.intervals import CoveredTime
 from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes.projection import nest_projections, project_ranges_and_nodes
-from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, move_rank_to_end, recipe
-from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel_expr, read_kernels
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Tables, move_rank_to_end, recipe
+from tracekit.core.recipes.sources import is_nccl_kernel_expr, read_kernels
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tracekit.core.recipes.recipe import Value
+    from tracekit.core.reports.report import Request
 
 _TRACE, _RANK_TRACE, _GROUPED_TRACE, _SUMS = "trace", "rank_trace", "grouped_trace", "sums"
 _DEVICE = ["process_id", "device_id"]
 _SIDES = {"Communication Overlap": True, "Compute Overlap": False}
 
 
-def _concat_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def _concat_ranks(tables: Tables) -> Tables:
     return {name: move_rank_to_end(rows, UNNAMED_INDEX) for name, rows in tables.items()}
 
 
-@recipe(Output(ANALYSIS, (UNNAMED_INDEX,)), combine=_concat_ranks, options={"kernel_name": KERNEL_NAMES})
-def cuda_gpu_kern_hist(request: RankRequest) -> Tables:
+@recipe(combine=_concat_ranks)
+def cuda_gpu_kern_hist(request: Request) -> Tables:
     """Durations of kernels, for histograms by name."""
     name = pl.col("name").cast(pl.String).alias("Name")
     rows = read_kernels(request, "start_ns", "end_ns").select(DURATION.alias("Duration"), name)
     return {ANALYSIS: rows.collect().with_row_index(UNNAMED_INDEX)}
 
 
-@recipe(Output(_TRACE, (UNNAMED_INDEX,)), combine=_concat_ranks)
-def nvtx_gpu_proj_trace(request: RankRequest) -> Tables:
+@recipe(combine=_concat_ranks)
+def nvtx_gpu_proj_trace(request: Request) -> Tables:
     """NVTX ranges with the extent of the GPU activities that they launched, by thread and in order of start.
 
     The ranges of a rank are numbered from 0.
@@ -62,7 +60,7 @@ def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by("Name").agg(pl.exclude("Name").sum()).sort("Name")
 
 
-def _combine_overlaps(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def _combine_overlaps(tables: Tables) -> Tables:
     grouped = tables[_SUMS].with_columns(_percentage_exprs()).select("Count", *_SIDES, "Name")
     return {_RANK_TRACE: move_rank_to_end(tables[_RANK_TRACE], "Name"), _GROUPED_TRACE: grouped}
 
@@ -73,14 +71,8 @@ def _percentage_exprs() -> list[pl.Expr]:
     return [pl.when(duration > 0).then(pl.col(s) * 100.0 / duration).otherwise(0.0).round(1).alias(s) for s in _SIDES]
 
 
-@recipe(
-    Output(_GROUPED_TRACE, ("Name",)),
-    Output(_RANK_TRACE, ("Name",)),
-    combine=_combine_overlaps,
-    options={"kernel_name": KERNEL_NAMES},
-    reductions={_SUMS: _sum_overlaps},
-)
-def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
+@recipe(combine=_combine_overlaps, reductions={_SUMS: _sum_overlaps})
+def nccl_gpu_overlap_trace(request: Request) -> Tables:
     """Percentage of the time of each kernel in which it overlaps with NCCL kernels and other kernels of its device."""
     kernels = read_kernels(request, "start_ns", "end_ns", *_DEVICE)
     rows = fill_process_ids(kernels.with_columns(DURATION, is_nccl=is_nccl_kernel_expr()).collect())

@@ -1,4 +1,4 @@
-"""Declare reports on CUDA API calls, the kernels that they launched, and operating system runtime calls."""
+"""Compute reports on CUDA API calls, the kernels that they launched, and operating system runtime calls."""
 
 from __future__ import annotations
 
@@ -7,56 +7,36 @@ import polars as pl
 from tracekit.core.categorical import map_categories_expr
 from tracekit.core.reports.names import format_dimensions_expr, strip_api_version_expr
 from tracekit.core.reports.numbers import round_to_tenths_expr
-from tracekit.core.reports.report import CALL_KEY, KERNEL_OPTIONS, THREAD, Request, report
+from tracekit.core.reports.report import CALL_KEY, THREAD, Request
 from tracekit.core.reports.sources import join_thread_names, read_api_calls, read_kernels, read_osrt_calls
 from tracekit.core.reports.summary import (
     DURATION,
-    declare_duration_statistics_columns,
-    declare_duration_summary_columns,
     sort_largest_total_first,
     statistics_exprs,
     summarize_groups,
 )
-from tracekit.core.reports.table import ReportColumn, integer_column, nanoseconds_column, text_column
 
 _SYSTEM_CALL = 107
 _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
 
-@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls by function. Versions of a function have the same printed name, but separate rows."""
     grouped = _summarize_durations_by_function(request.frames("api_calls"))
     return grouped.with_columns(strip_api_version_expr(pl.col("name").cast(pl.String)))
 
 
-@report(
-    *declare_duration_summary_columns("Num Calls"),
-    text_column("Name", "name"),
-)
 def osrt_sum(request: Request) -> pl.LazyFrame:
     """Operating system runtime calls by function."""
     return _summarize_durations_by_function(read_osrt_calls(request.frames))
 
 
-@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def syscall_sum(request: Request) -> pl.LazyFrame:
     """System calls by function."""
     return _summarize_durations_by_function(request.frames("syscalls").filter(event_class=_SYSTEM_CALL))
 
 
-@report(
-    nanoseconds_column("Start", "start_ns"),
-    nanoseconds_column("Duration", "duration_ns"),
-    text_column("Name", "name"),
-    integer_column("Result", "return_value"),
-    integer_column("CorrID", "correlation_id"),
-    integer_column("Pid", "process_id"),
-    integer_column("Tid", "thread_id"),
-    integer_column("T-Pri", "priority"),
-    text_column("Thread Name", "thread_name"),
-)
 def cuda_api_trace(request: Request) -> pl.LazyFrame:
     """Every CUDA API call in order of start. A call is repeated for each name of its thread."""
     rows = read_api_calls(request.frames, "name", "return_value").sort("start_ns", maintain_order=True)
@@ -64,22 +44,6 @@ def cuda_api_trace(request: Request) -> pl.LazyFrame:
     return rows.with_columns(DURATION, map_categories_expr(pl.col("name"), strip_api_version_expr))
 
 
-def _declare_execution_phase_columns() -> list[ReportColumn]:
-    """Return the printed columns for the total, call, queue and execution times of kernels."""
-    return [c for letter in _PHASES for c in declare_duration_statistics_columns(f"{letter}_", title_prefix=letter)]
-
-
-@report(
-    integer_column("PID", "process_id"),
-    integer_column("TID", "thread_id"),
-    integer_column("DevId", "device_id"),
-    integer_column("Count", "count"),
-    integer_column("QCount", "queued"),
-    *_declare_execution_phase_columns(),
-    text_column("API Name", "api_name"),
-    text_column("Kernel Name", "name"),
-    options=KERNEL_OPTIONS,
-)
 def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     """Launch, queue and execution times of kernels by thread, device, function and kernel."""
     keys = (*THREAD, "device_id", "api_name", "name")
@@ -91,23 +55,6 @@ def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     return grouped.with_columns(printed).sort("printed", *keys, descending=order, nulls_last=order)
 
 
-@report(
-    nanoseconds_column("API Start", "call_start_ns"),
-    nanoseconds_column("API Dur", "call_ns"),
-    nanoseconds_column("Queue Start", "queue_start_ns"),
-    nanoseconds_column("Queue Dur", "queue_ns"),
-    nanoseconds_column("Kernel Start", "start_ns"),
-    nanoseconds_column("Kernel Dur", "kernel_ns"),
-    nanoseconds_column("Total Dur", "total_ns"),
-    integer_column("PID", "process_id"),
-    integer_column("TID", "thread_id"),
-    integer_column("DevId", "device_id"),
-    text_column("API Function", "api_name"),
-    text_column("GridXYZ", "grid"),
-    text_column("BlockXYZ", "block"),
-    text_column("Kernel Name", "name"),
-    options=KERNEL_OPTIONS,
-)
 def cuda_kern_exec_trace(request: Request) -> pl.LazyFrame:
     """Every kernel with the call that launched it, in order of the start of the call."""
     rows = _read_kernel_executions(request, "device_id", *_SIZES).sort("call_start_ns", maintain_order=True)

@@ -1,6 +1,8 @@
-"""Declare reports on GPU activities: kernels, memory copies and memory sets, summed or listed."""
+"""Compute reports on GPU activities: kernels, memory copies and memory sets, summed or listed."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -11,21 +13,15 @@ from tracekit.core.reports.names import (
     memset_label_expr,
     strip_api_version_expr,
 )
-from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
 from tracekit.core.reports.sources import read_kernels, read_memory_operations
 from tracekit.core.reports.summary import (
     DURATION,
-    declare_duration_summary_columns,
     sort_largest_total_first,
     summarize_groups,
 )
-from tracekit.core.reports.table import (
-    integer_column,
-    megabytes_column,
-    megabytes_per_second_column,
-    nanoseconds_column,
-    text_column,
-)
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _STREAM = ("device_id", "context_id", "green_context_id", "stream_id")
@@ -36,20 +32,12 @@ _MEMSET_ROW = ("start_ns", "correlation_id", *_STREAM, "bytes")
 _NS_PER_S = 1_000_000_000
 
 
-@report(*declare_duration_summary_columns("Instances"), text_column("Name", "name"), options=KERNEL_OPTIONS)
 def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns").select("name", DURATION)
     return sort_largest_total_first(summarize_groups(rows, ["name"]), "count", "name")
 
 
-@report(
-    *declare_duration_summary_columns("Instances"),
-    text_column("GridXYZ", "grid"),
-    text_column("BlockXYZ", "block"),
-    text_column("Name", "name"),
-    options=KERNEL_OPTIONS,
-)
 def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, grid and block."""
     rows = read_kernels(request, "start_ns", "end_ns", *_SIZES).select("name", *_SIZES, DURATION)
@@ -57,23 +45,11 @@ def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     return grouped.with_columns(format_dimensions_expr("grid"), format_dimensions_expr("block"))
 
 
-@report(
-    *declare_duration_summary_columns("Instances"),
-    text_column("Category", "category"),
-    text_column("Operation", "name"),
-    options=KERNEL_OPTIONS,
-)
 def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
     """Kernels and memory operations by name."""
     return _summarize_durations_by_name(*_read_gpu_activities(request))
 
 
-@report(
-    *declare_duration_summary_columns("Instances"),
-    text_column("Category", "category"),
-    text_column("Operation", "name"),
-    options=KERNEL_OPTIONS,
-)
 def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
     name = map_categories_expr(pl.col("name"), strip_api_version_expr)
@@ -81,51 +57,16 @@ def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     return _summarize_durations_by_name(calls, *_read_gpu_activities(request))
 
 
-@report(*declare_duration_summary_columns("Count"), text_column("Operation", "name"))
 def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     """Time of memory copies and sets by kind."""
     return sort_largest_total_first(summarize_groups(read_memory_operations(request.frames), ["name"]), "name")
 
 
-@report(
-    megabytes_column("Total", "total"),
-    integer_column("Count", "count"),
-    megabytes_column("Avg", "mean"),
-    megabytes_column("Med", "median"),
-    megabytes_column("Min", "min"),
-    megabytes_column("Max", "max"),
-    megabytes_column("StdDev", "deviation"),
-    text_column("Operation", "name"),
-)
 def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     """Size of memory copies and sets by kind."""
     return sort_largest_total_first(summarize_groups(read_memory_operations(request.frames), ["name"], "bytes"), "name")
 
 
-@report(
-    nanoseconds_column("Start", "start_ns"),
-    nanoseconds_column("Duration", "duration_ns"),
-    integer_column("CorrId", "correlation_id"),
-    integer_column("GrdX", "grid_x"),
-    integer_column("GrdY", "grid_y"),
-    integer_column("GrdZ", "grid_z"),
-    integer_column("BlkX", "block_x"),
-    integer_column("BlkY", "block_y"),
-    integer_column("BlkZ", "block_z"),
-    integer_column("Reg/Trd", "registers_per_thread"),
-    megabytes_column("StcSMem", "static_shared_memory_bytes"),
-    megabytes_column("DymSMem", "dynamic_shared_memory_bytes"),
-    megabytes_column("Bytes", "bytes"),
-    megabytes_per_second_column("Throughput", "throughput"),
-    text_column("SrcMemKd", "src_memory_kind"),
-    text_column("DstMemKd", "dst_memory_kind"),
-    text_column("Device", "device"),
-    integer_column("Ctx", "context_id"),
-    integer_column("GreenCtx", "green_context_id"),
-    integer_column("Strm", "stream_id"),
-    text_column("Name", "name"),
-    options=KERNEL_OPTIONS,
-)
 def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
     """Every kernel and memory operation in order of start. At equal starts, kernels precede copies and sets."""
     rows = pl.concat([_read_kernels(request), _read_memcpys(request), _read_memsets(request)], how="diagonal")

@@ -1,28 +1,20 @@
-"""Declare the report on a graph that was joined to a capture: executed nodes, GPU time and use of Tensor Cores."""
+"""Compute the report on a graph that was joined to a capture: executed nodes, GPU time and use of Tensor Cores."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.core.graph import join
-from tracekit.core.reports.report import Request, report
-from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column, text_column
 from tracekit.errors import MissingTableError
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 ROOT_LABEL, OUTSIDE_LABEL = "(whole graph)", "(not in the graph)"
 
 
-@report(
-    percent_column("GPU Time", "share"),
-    nanoseconds_column("GPU Time", "gpu_time_ns"),
-    integer_column("Nodes", "node_count"),
-    integer_column("Executed", "executed_count"),
-    integer_column("TC Eligible", "eligible_count"),
-    integer_column("Using TC", "tensor_core_count"),
-    integer_column("Calls", "instance_count"),
-    integer_column("Kernels", "kernel_count"),
-    text_column("Scope", "path"),
-)
 def graph_summary(request: Request) -> pl.LazyFrame:
     """Scopes of a joined graph: nodes, executed nodes, use of Tensor Cores, calls, kernels and GPU time."""
     nodes = request.frames("graph_nodes").select(join.NODE_COLUMNS).collect()

@@ -1,4 +1,4 @@
-"""Declare reports on OpenACC and on graphics and video APIs: calls, and debug ranges on the CPU and on the GPU.
+"""Compute reports on OpenACC and on graphics and video APIs: calls, and debug ranges on the CPU and on the GPU.
 
 tracekit reads these events only from exports of nsys. No capture with such events was available, so the reports were
 compared with nsys on exports with random rows.
@@ -9,22 +9,18 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.reports.names import strip_api_version_expr
-from tracekit.core.reports.report import THREAD, Request, report
+from tracekit.core.reports.report import THREAD, Request
 from tracekit.core.reports.sources import join_thread_names, set_open_range_ends
 from tracekit.core.reports.summary import (
     DURATION,
-    declare_duration_summary_columns,
     sort_largest_total_first,
     summarize_groups,
 )
-from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
 
 _VIDEO_APIS = {"video_encoder": "Encoder", "video_decoder": "Decoder", "jpeg": "JPEG"}
 _VULKAN_API_CLASS = 53
-_RANGES = (*declare_duration_summary_columns("Instances"), text_column("Range", "text"))
 
 
-@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def openacc_sum(request: Request) -> pl.LazyFrame:
     """OpenACC events by name and source line."""
     name, file = (pl.col(c).cast(pl.String) for c in ("name", "source_file"))
@@ -33,7 +29,6 @@ def openacc_sum(request: Request) -> pl.LazyFrame:
     return sort_largest_total_first(summarize_groups(rows, ["name"]), "name")
 
 
-@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def vulkan_api_sum(request: Request) -> pl.LazyFrame:
     """Vulkan API calls by function. Calls that create objects are not counted, as in nsys."""
     rows = _read_calls_of_kinds(request, "vulkan").filter(event_class_id=_VULKAN_API_CLASS)
@@ -43,67 +38,47 @@ def vulkan_api_sum(request: Request) -> pl.LazyFrame:
     )
 
 
-@report(
-    nanoseconds_column("Start", "start_ns"),
-    nanoseconds_column("Duration", "duration_ns"),
-    text_column("Name", "name"),
-    integer_column("Event Class", "event_class_id"),
-    integer_column("Context", "context_id"),
-    integer_column("CorrID", "correlation_id"),
-    integer_column("Pid", "process_id"),
-    integer_column("Tid", "thread_id"),
-    integer_column("T-Pri", "priority"),
-    text_column("Thread Name", "thread_name"),
-)
 def vulkan_api_trace(request: Request) -> pl.LazyFrame:
     """Every Vulkan API call in order of start. A call is repeated for each name of its thread."""
     rows = _read_calls_of_kinds(request, "vulkan").sort("start_ns", maintain_order=True)
     return join_thread_names(rows, request.frames).with_columns(DURATION)
 
 
-@report(*_RANGES)
 def vulkan_marker_sum(request: Request) -> pl.LazyFrame:
     """CPU times of Vulkan debug ranges, by text of the range."""
     return _summarize_marked_ranges(request, "vulkan_debug")
 
 
-@report(*_RANGES)
 def vulkan_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     """GPU times of Vulkan debug ranges, by text of the range."""
     return _summarize_workloads(request, "vulkan")
 
 
-@report(*_RANGES)
 def opengl_khr_range_sum(request: Request) -> pl.LazyFrame:
     """CPU times of OpenGL debug ranges, by text of the range."""
     return _summarize_debug_ranges(request, "KhrDebugPushPopRange")
 
 
-@report(*_RANGES)
 def opengl_khr_gpu_range_sum(request: Request) -> pl.LazyFrame:
     """GPU times of OpenGL debug ranges, by text of the range."""
     return _summarize_debug_ranges(request, "KhrDebugGpuPushPopRange")
 
 
-@report(*_RANGES)
 def dx11_pix_sum(request: Request) -> pl.LazyFrame:
     """CPU times of PIX ranges of Direct3D 11, by text of the range."""
     return _summarize_marked_ranges(request, "dx11_pix")
 
 
-@report(*_RANGES)
 def dx12_pix_sum(request: Request) -> pl.LazyFrame:
     """CPU times of PIX ranges of Direct3D 12, by text of the range."""
     return _summarize_marked_ranges(request, "dx12_pix")
 
 
-@report(*_RANGES)
 def dx12_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     """GPU times of PIX ranges of Direct3D 12, by text of the range."""
     return _summarize_workloads(request, "dx12")
 
 
-@report(*declare_duration_summary_columns("Num Calls"), text_column("Event Type", "api"), text_column("Name", "name"))
 def nvvideo_api_sum(request: Request) -> pl.LazyFrame:
     """Calls of the video encoder, video decoder and JPEG APIs by function."""
     kind = pl.col("kind").cast(pl.String)

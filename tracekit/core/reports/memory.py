@@ -1,4 +1,4 @@
-"""Declare reports on GPU memory and on unified memory."""
+"""Compute reports on GPU memory and on unified memory."""
 
 from __future__ import annotations
 
@@ -8,33 +8,16 @@ import polars as pl
 
 from tracekit.core import memory, stacks
 from tracekit.core.reports.names import format_hexadecimal_expr
-from tracekit.core.reports.report import CALL_KEY, Request, has_rows, report
+from tracekit.core.reports.report import CALL_KEY, Request, has_rows
 from tracekit.core.reports.sources import find_last_started_ranges, read_api_calls, read_attributable_ranges
 from tracekit.core.reports.summary import DURATION
-from tracekit.core.reports.table import (
-    integer_column,
-    megabytes_column,
-    megabytes_per_second_column,
-    nanoseconds_column,
-    text_column,
-)
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames
 
 _TO_DEVICE, _TO_HOST = "Unified Host-to-Device", "Unified Device-to-Host"
-_KIND = (integer_column("Device", "device_id"), text_column("Kind", "memory_kind"))
 
 
-@report(
-    *_KIND,
-    megabytes_column("Peak", "peak_bytes"),
-    nanoseconds_column("Peak Time", "peak_ns"),
-    integer_column("Allocations", "allocations"),
-    megabytes_column("At End", "last_bytes"),
-    integer_column("Never Freed", "never_freed"),
-    megabytes_column("Never Freed", "never_freed_bytes"),
-)
 def gpu_memory_peak(request: Request) -> pl.LazyFrame:
     """Peak of each kind of memory on each device, allocations at the peak, and memory that was never freed.
 
@@ -57,19 +40,6 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
     return counted.with_columns(pl.max_horizontal("peak_ns", pl.lit(low, pl.Int64)).alias("peak_ns")).lazy()
 
 
-@report(
-    *_KIND,
-    megabytes_column("Size", "bytes"),
-    integer_column("Bytes", "bytes"),
-    text_column("Address", "address_text"),
-    nanoseconds_column("Allocated", "start_ns"),
-    nanoseconds_column("Freed", "end_ns"),
-    integer_column("Pid", "process_id"),
-    text_column("Function", "function"),
-    text_column("NVTX Range", "range_name"),
-    text_column("Variable", "name"),
-    text_column("Call Stack", "stack"),
-)
 def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     """Allocations at the peak of each kind of memory, largest first, with their calls, NVTX ranges and call stacks."""
     rows = memory.select_allocations_at_peak(*_read_allocations_and_peaks(request))
@@ -80,13 +50,6 @@ def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     return named.sort(order, descending=[False, False, True, False, False]).lazy()
 
 
-@report(
-    nanoseconds_column("Time", "timestamp_ns"),
-    *_KIND,
-    integer_column("Change (bytes)", "bytes"),
-    integer_column("Used (bytes)", "used_bytes"),
-    integer_column("Peak (bytes)", "peak_bytes"),
-)
 def gpu_memory_usage(request: Request) -> pl.LazyFrame:
     """Memory in use on each device by kind, after each allocation and deallocation.
 
@@ -97,15 +60,6 @@ def gpu_memory_usage(request: Request) -> pl.LazyFrame:
     return (rows if low is None else rows.filter(pl.col("timestamp_ns") >= low)).lazy()
 
 
-@report(
-    text_column("Virtual Address", "address_text"),
-    megabytes_column("HtoD Migration size", "to_device_bytes"),
-    megabytes_column("DtoH Migration size", "to_host_bytes"),
-    integer_column("CPU Page Faults", "cpu_page_faults"),
-    integer_column(" GPU Page Faults", "gpu_page_faults"),
-    megabytes_per_second_column("Migration Throughput", "bytes_per_s"),
-    parameter_defaults={"rows": 10},
-)
 def um_sum(request: Request) -> pl.LazyFrame:
     """Migrations and page faults of unified memory by virtual address, with the highest throughput first."""
     copies, on_cpu, on_gpu = _read_unified_memory_events(request)
@@ -119,18 +73,10 @@ def um_sum(request: Request) -> pl.LazyFrame:
     for other in (faults, gpu_faults):
         rows = rows.join(other, on="virtual_address", how="full", coalesce=True)
     rows = rows.sort("bytes_per_s", "virtual_address", descending=[True, False], nulls_last=True)
-    rows = rows.head(request.parameters["rows"])
+    rows = rows.head(request.get_integer("rows"))
     return rows.with_columns(format_hexadecimal_expr(pl.col("virtual_address")).alias("address_text"))
 
 
-@report(
-    megabytes_column("Total HtoD Migration Size", "to_device_bytes"),
-    megabytes_column("Total DtoH Migration Size", "to_host_bytes"),
-    integer_column("Total CPU Page Faults", "cpu_page_faults"),
-    integer_column("Total GPU PageFaults", "gpu_page_faults"),
-    text_column("Minimum Virtual Address", "lowest"),
-    text_column("Maximum Virtual Address", "highest"),
-)
 def um_total_sum(request: Request) -> pl.LazyFrame:
     """Totals of the migrations and page faults of unified memory."""
     copies, on_cpu, on_gpu = _read_unified_memory_events(request)
@@ -152,12 +98,6 @@ def um_total_sum(request: Request) -> pl.LazyFrame:
     return joined.filter(pl.any_horizontal(counts > 0))
 
 
-@report(
-    integer_column("CPU Page Faults", "count"),
-    text_column("CPU Instruction Address", "function"),
-    text_column("Source File", "source_file"),
-    integer_column("Source Line", "source_line"),
-)
 def um_cpu_page_faults_sum(request: Request) -> pl.LazyFrame:
     """Page faults of unified memory on CPUs, by the function and line that caused them."""
     keys = ("function_id", "function", "source_file_id", "source_file", "source_line")

@@ -1,4 +1,4 @@
-"""Declare the report on congested network devices.
+"""Compute the report on congested network devices.
 
 The report was compared with nsys only on synthetic exports, because no available capture has network metrics.
 """
@@ -8,31 +8,21 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.reports.names import format_hexadecimal_expr
-from tracekit.core.reports.report import Request, has_rows, report
+from tracekit.core.reports.report import Request, has_rows
 from tracekit.core.reports.summary import DURATION
-from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
 
 _SEND_WAITS = "IB: Send waits"
 _METRIC = ("metrics_list_id", "metric_index")
 _ORDER = ("start_ns", "is_switch", "card", "metric", "end_ns", "network_device_id", "value")
 
 
-@report(
-    nanoseconds_column("Start", "start_ns"),
-    nanoseconds_column("End", "end_ns"),
-    nanoseconds_column("Duration", "duration_ns"),
-    integer_column("Send wait rate (ticks/ms)", "value"),
-    text_column("GUID", "guid_text"),
-    text_column("Device name", "card_type"),
-    parameter_defaults={"ticks_threshold": 10_000},
-)
 def network_congestion(request: Request) -> pl.LazyFrame:
     """Periods in which the send waits of a network card or InfiniBand switch exceed a threshold, in ticks per ms.
 
     As in nsys, the report is empty if the capture has metrics of network cards but does not list the cards.
     """
     names = request.frames("network_metric_names").with_row_index("metric").filter(name=_SEND_WAITS)
-    samples = request.frames("network_metrics").filter(pl.col("value") > request.parameters["ticks_threshold"])
+    samples = request.frames("network_metrics").filter(pl.col("value") > request.get_integer("ticks_threshold"))
     is_switch = (pl.col("kind").cast(pl.String) == "switch").alias("is_switch")
     waits = samples.join(names.select(*_METRIC, "metric"), on=_METRIC, how="inner").with_columns(is_switch)
     devices = _read_network_cards(request)

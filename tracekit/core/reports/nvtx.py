@@ -1,4 +1,4 @@
-"""Declare reports on NVTX ranges: their durations, the kernels launched inside them, and their projection onto the GPU.
+"""Compute reports on NVTX ranges: their durations, the kernels launched inside them, and their projection onto the GPU.
 
 An API call is attributed to all ranges of its thread that contain the call, bounds included, not only to the innermost
 one. Ranges of different domains can be nested. No report shows marks, categories or payloads.
@@ -26,11 +26,8 @@ from tracekit.core.intervals.containment import (
 from tracekit.core.reports.names import range_tag_expr
 from tracekit.core.reports.report import (
     CALL_KEY,
-    KERNEL_NAME_OPTIONS,
-    LAUNCHES_IN_RANGES,
     THREAD,
     Request,
-    report,
 )
 from tracekit.core.reports.sources import (
     read_api_calls,
@@ -41,14 +38,11 @@ from tracekit.core.reports.sources import (
 )
 from tracekit.core.reports.summary import (
     DURATION,
-    declare_duration_statistics_columns,
-    declare_duration_summary_columns,
     sort_largest_total_first,
     statistics_exprs,
     summarize_groups,
     weighted_statistics_exprs,
 )
-from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
 from tracekit.core.trees import ELLIPSIS, MAX_LEVELS, compute_depths, concat_strings_from_root, skip_middle_ancestors
 from tracekit.system.sorting import create_series
 
@@ -64,43 +58,24 @@ _COPIES = pl.len().cast(pl.Int64)
 CHILDREN = pl.len().alias("children")
 
 
-@report(*declare_duration_summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"))
 def nvtx_sum(request: Request) -> pl.LazyFrame:
     """NVTX ranges by name and style."""
     grouped = summarize_groups(_read_all_ranges(request.frames), ["tag", "kind"])
     return _decode_tags(sort_largest_total_first(grouped.with_columns(_STYLE), "tag", "style"))
 
 
-@report(*declare_duration_summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     """Push/pop ranges by name."""
     ranges = _read_all_ranges(request.frames).filter(pl.col("kind") == "push_pop")
     return _decode_tags(sort_largest_total_first(summarize_groups(ranges, ["tag"]), "tag"))
 
 
-@report(*declare_duration_summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     """Start/end ranges by name."""
     ranges = _read_all_ranges(request.frames).filter(pl.col("kind") == "start_end")
     return _decode_tags(sort_largest_total_first(summarize_groups(ranges, ["tag"]), "tag"))
 
 
-@report(
-    nanoseconds_column("Start", "start_ns"),
-    nanoseconds_column("End", "end_ns"),
-    nanoseconds_column("Duration", "duration_ns"),
-    nanoseconds_column("DurChild", "children_ns"),
-    nanoseconds_column("DurNonChild", "own_ns"),
-    text_column("Name", "tag"),
-    integer_column("PID", "process_id"),
-    integer_column("TID", "thread_id"),
-    integer_column("Lvl", "level"),
-    integer_column("NumChild", "children"),
-    integer_column("RangeId", "range_id"),
-    integer_column("ParentId", "parent_id"),
-    text_column("RangeStack", "stack"),
-    text_column("NameTree", "indented"),
-)
 def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its level, parent and children, in order of start and duration."""
     rows = set_open_range_ends(read_ranges(request.frames).filter(pl.col("kind") == "push_pop"))
@@ -111,19 +86,6 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     return _decode_tags(rows.with_columns(own_ns.alias("own_ns"), _indented_tag_expr()))
 
 
-@report(
-    text_column("NVTX Range", "tag"),
-    text_column("Style", "style"),
-    integer_column("PID", "process_id"),
-    integer_column("TID", "thread_id"),
-    integer_column("NVTX Inst", "ranges"),
-    integer_column("Kern Inst", "kernels"),
-    nanoseconds_column("Total Time", "total"),
-    *declare_duration_statistics_columns(),
-    text_column("Kernel Name", "name"),
-    options=KERNEL_NAME_OPTIONS,
-    required_tables=LAUNCHES_IN_RANGES,
-)
 def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, launching thread and enclosing range, including kernels outside of all ranges.
 
@@ -140,39 +102,11 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     return _decode_tags(ordered)
 
 
-@report(
-    text_column("Name", "tag"),
-    nanoseconds_column("Projected Start", "gpu_start_ns"),
-    nanoseconds_column("Projected Duration", "gpu_ns"),
-    nanoseconds_column("Orig Start", "start_ns"),
-    nanoseconds_column("Orig Duration", "duration_ns"),
-    text_column("Style", "style"),
-    integer_column("PID", "process_id"),
-    integer_column("TID", "thread_id"),
-    integer_column("NumGPUOps", "ops"),
-    integer_column("Lvl", "level"),
-    integer_column("NumChild", "children"),
-    integer_column("RangeId", "range_id"),
-    integer_column("ParentId", "parent_id"),
-    text_column("RangeStack", "stack"),
-)
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     """Ranges with the extent of the GPU activities that they launched, in order of range id."""
     return _decode_tags(add_range_stacks(project_ranges(request.frames).drop("name")).lazy().sort("range_id"))
 
 
-@report(
-    text_column("Range", "tag"),
-    text_column("Style", "style"),
-    nanoseconds_column("Total Proj Time", "total"),
-    nanoseconds_column("Total Range Time", "range_ns"),
-    integer_column("Range Instances", "count"),
-    *declare_duration_statistics_columns(title_prefix="Proj "),
-    integer_column("Total GPU Ops", "ops"),
-    mean_column("Avg GPU Ops", "mean_ops"),
-    mean_column("Avg Range Lvl", "mean_level"),
-    mean_column("Avg Num Child", "mean_children"),
-)
 def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     """Ranges that launched GPU activities, by name and style."""
     rows = project_ranges(request.frames)

@@ -1,27 +1,18 @@
-"""Declare reports on OpenMP events and MPI calls."""
+"""Compute reports on OpenMP events and MPI calls."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from tracekit.core.categorical import string_ranks_expr
-from tracekit.core.reports.report import THREAD, Request, report
+from tracekit.core.reports.report import THREAD, Request
 from tracekit.core.reports.summary import (
     DURATION,
-    declare_duration_summary_columns,
     sort_largest_total_first,
     summarize_groups,
 )
-from tracekit.core.reports.table import (
-    integer_column,
-    mean_column,
-    megabytes_column,
-    nanoseconds_column,
-    text_column,
-)
 
 
-@report(*declare_duration_summary_columns("Count"), text_column("Name", "name"))
 def openmp_sum(request: Request) -> pl.LazyFrame:
     """OpenMP events by kind and name."""
     first = pl.col("openmp_event_id").min().over("kind").alias("first")
@@ -30,28 +21,12 @@ def openmp_sum(request: Request) -> pl.LazyFrame:
     return sort_largest_total_first(grouped, "first", "name_id")
 
 
-@report(*declare_duration_summary_columns("Instances"), text_column("Source", "kind"), text_column("Name", "name"))
 def mpi_event_sum(request: Request) -> pl.LazyFrame:
     """MPI calls by kind and function."""
     rows = request.frames("mpi_calls").select("kind", "name_id", "name", DURATION)
     return sort_largest_total_first(summarize_groups(rows, ["kind", "name_id", "name"]), "kind", "name_id")
 
 
-@report(
-    nanoseconds_column("Start", "start_ns"),
-    nanoseconds_column("End", "end_ns"),
-    nanoseconds_column("Duration", "duration_ns"),
-    text_column("Event", "name"),
-    integer_column("Pid", "process_id"),
-    integer_column("Tid", "thread_id"),
-    integer_column("Tag", "tag"),
-    integer_column("Rank", "rank"),
-    integer_column("PeerRank", "remote_rank"),
-    integer_column("RootRank", "root_rank"),
-    megabytes_column("Size", "message_bytes"),
-    megabytes_column("CollSendSize", "sent_bytes"),
-    megabytes_column("CollRecvSize", "receive_size_bytes"),
-)
 def mpi_event_trace(request: Request) -> pl.LazyFrame:
     """Every MPI call in order of start. A call that waits for several requests has one row per request."""
     ranks = request.frames("mpi_ranks").select(*THREAD, "rank")
@@ -65,17 +40,6 @@ def mpi_event_trace(request: Request) -> pl.LazyFrame:
     return rows.sort("start_ns", maintain_order=True).join(ranks, on=THREAD, how="left", maintain_order="left_right")
 
 
-@report(
-    integer_column("Total Message Volume", "total"),
-    integer_column("Instances", "count"),
-    mean_column("Avg", "mean"),
-    mean_column("Med", "median"),
-    integer_column("Min", "min"),
-    integer_column("Max", "max"),
-    mean_column("StdDev", "deviation"),
-    text_column("Source", "source"),
-    text_column("Name", "name"),
-)
 def mpi_msg_size_sum(request: Request) -> pl.LazyFrame:
     """Sizes of MPI messages in bytes by direction and function, most frequent first."""
     calls = request.frames("mpi_calls")

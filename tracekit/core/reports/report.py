@@ -1,17 +1,18 @@
-"""Declare reports. A report has printed columns, and a function that computes rows from the tables of a trace."""
+"""The input of an analysis: the tables of a trace and the values of options, and constants that analyses share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
-from tracekit.core.reports.table import ReportColumn, ReportTable
-
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.core.rollup import Rollup
+    from tracekit.registry.analyses import Value
 
 Frames = Callable[[str], pl.LazyFrame]
 Computation = Callable[[Frames], object]
@@ -19,9 +20,6 @@ Window = tuple[int | None, int | None]
 Without = Callable[..., Frames]
 Prefetch = Callable[[Computation], None]
 
-KERNEL_NAME_OPTIONS = ("base", "mangled")
-KERNEL_OPTIONS = ("nvtx-name", *KERNEL_NAME_OPTIONS)
-LAUNCHES_IN_RANGES = ("nvtx_ranges", "api_calls")
 THREAD = ("process_id", "thread_id")
 CALL_KEY = ("process_id", "correlation_id")  # joins GPU activities to the API calls that launched them
 TIMES = ("start_ns", "end_ns")
@@ -33,99 +31,72 @@ _EXACT_ROUNDING_SINCE = (2024, 5)
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """The position of a capture on the common time axis of all ranks, which begins with the first capture.
+
+    Attributes:
+        offset_ns: Start of the capture on the common time axis, in ns.
+        duration_ns: Duration of the capture, in ns.
+        end_ns: End of the last capture on the common time axis, in ns.
+    """
+
+    offset_ns: int = 0
+    duration_ns: int = 0
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """The input from which a report is computed.
+    """The input from which the result of an analysis is computed.
 
     Attributes:
         frames: Function that returns the declared table with a given name.
-        options: Options without a value, such as ``nvtx-name`` and ``base`` in ``cuda_gpu_kern_sum:nvtx-name:base``.
+        options: The values of all options of the analysis, by name.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
-        parameters: Values of options with a value, such as ``rows`` in ``um_sum:rows=5``, keyed by option.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
         without: Function that returns a function like ``frames`` for the tables without some conditions on rows, such
             as ``time``, or with all recorded rows. If None, ``frames`` is used.
+        create_rollup: Function that returns the roll-up of the trace. If None, the roll-up is computed from ``frames``
+            with the default iterations.
+        has_chosen_steps: Whether ``create_rollup`` returns a roll-up whose steps the user has chosen.
+        clock: The position of the capture on the common time axis of all ranks.
     """
 
     frames: Frames
-    options: Collection[str] = ()
+    options: Mapping[str, Value] = field(default_factory=dict)
     legacy_rounding: bool = False
-    parameters: Mapping[str, int] = field(default_factory=dict)
     window: Window = (None, None)
     without: Without | None = None
+    create_rollup: Callable[[], Rollup] | None = None
+    has_chosen_steps: bool = False
+    clock: Clock = Clock()
 
     def with_frames(self, frames: Frames) -> Request:
         """Return a copy of this request that reads all tables with one function."""
-        return replace(self, frames=frames, without=None)
+        return replace(self, frames=frames, without=None, create_rollup=None)
 
     def get_frames_without(self, *conditions: str) -> Frames:
         """Return a function that returns the tables without some conditions on rows, or with all recorded rows."""
         return self.frames if self.without is None else self.without(*conditions)
 
+    def has_flag(self, option: str) -> bool:
+        """Return whether an option without a value is set."""
+        return bool(self.options.get(option))
 
-RowsFunction = Callable[[Request], pl.LazyFrame]
+    def get_integer(self, option: str) -> int:
+        """Return the value of an option whose values are integers."""
+        return cast("int", self.options[option])
 
+    def get_text(self, option: str) -> str:
+        """Return the value of an option whose values are strings."""
+        return cast("str", self.options[option])
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The declaration of a report. It is callable with a request, and then returns the computed report.
+    def get_rollup(self) -> Rollup:
+        """Return the roll-up of the trace."""
+        from tracekit.core.rollup import Rollup
 
-    Attributes:
-        name: Name of the report, as in nsys.
-        doc: One-line description of the report.
-        columns: The printed columns, in order.
-        options: Options without a value that the report accepts.
-        required_tables: Tables that the report requires if the capture has kernels. As in nsys, the report is empty if
-            the capture has no rows of a required table.
-        build_rows: Function that takes a request, and returns the rows in printed order.
-        parameter_defaults: Default values of the options with an integer value, keyed by option.
-    """
-
-    name: str
-    doc: str
-    columns: tuple[ReportColumn, ...]
-    options: tuple[str, ...]
-    required_tables: tuple[str, ...]
-    build_rows: RowsFunction
-    parameter_defaults: Mapping[str, int] = field(default_factory=dict)
-
-    def __call__(self, request: Request) -> ReportTable:
-        """Compute the report for a request. A parameter that the request does not set has its default value."""
-        request = replace(request, parameters={**self.parameter_defaults, **request.parameters})
-        rows = self.build_rows(
-            _create_request_with_empty_tables(request) if self._lacks_required_tables(request) else request
-        )
-        return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
-
-    def _lacks_required_tables(self, request: Request) -> bool:
-        """Return whether the capture has kernels, but no rows of a table that the report requires."""
-        *tables, kernels = self.list_required_tables(request.options) or ("kernels",)
-        frames = request.get_frames_without()
-        return any(not has_rows(frames, t) for t in tables) and has_rows(frames, kernels)
-
-    def list_required_tables(self, options: Collection[str]) -> tuple[str, ...]:
-        """Return the tables that the report requires, followed by ``kernels``, or () if it requires no tables."""
-        tables = LAUNCHES_IN_RANGES if "nvtx-name" in options else self.required_tables
-        return (*tables, "kernels") if tables else ()
-
-
-def report(
-    *columns: ReportColumn,
-    options: tuple[str, ...] = (),
-    required_tables: tuple[str, ...] = (),
-    parameter_defaults: Mapping[str, int] | None = None,
-) -> Callable[[RowsFunction], Report]:
-    """Return a decorator that turns a function into a report.
-
-    The decorated function computes the rows. Its name becomes the name of the report, and the first line of its
-    docstring becomes the description. The arguments are the other attributes of ``Report``.
-    """
-
-    def declare_report(build_rows: RowsFunction) -> Report:
-        doc = (build_rows.__doc__ or "").partition("\n")[0]
-        return Report(build_rows.__name__, doc, columns, options, required_tables, build_rows, parameter_defaults or {})
-
-    return declare_report
+        return Rollup.from_frames(self.frames) if self.create_rollup is None else self.create_rollup()
 
 
 def has_rows(frames: Frames, table: str) -> bool:

@@ -25,7 +25,7 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     The options of the request determine whether ``name`` is the full, short or mangled name, and whether the name of
     the enclosing NVTX range precedes it.
     """
-    if "nvtx-name" not in request.options:
+    if not request.has_flag("nvtx-name"):
         return _read_kernels_with_selected_name(request).select("name", *columns)
     needed = dict.fromkeys([*CALL_KEY, *columns])
     rows = _read_kernels_with_selected_name(request).select("name", *needed)
@@ -34,9 +34,9 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
 
 def _read_kernels_with_selected_name(request: Request) -> pl.LazyFrame:
     rows = request.frames("kernels")
-    if "base" in request.options:
+    if request.has_flag("base"):
         return rows.with_columns(pl.coalesce("short_name", "name").alias("name"))
-    if "mangled" in request.options:
+    if request.has_flag("mangled"):
         return rows.with_columns(pl.coalesce("mangled_name", "name").alias("name"))
     return rows
 

@@ -1,41 +1,34 @@
-"""Declare the report ``steps``, which states what delimits the steps of a program and how much work lies in them."""
+"""Compute the reports on the steps of a program: what delimits them and how much work they contain, and advice."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
-from tracekit.core.reports.report import Frames, Request, report
-from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column, text_column
+from tracekit.core.reports.report import has_rows
 from tracekit.core.steps import PERCENT, StepSummary, list_notes_by_rank, read_summaries, summarize_recorded_steps
+from tracekit.registry.analyses import REPORT, Analysis, find_analysis
 
 if TYPE_CHECKING:
-    from tracekit.core.rollup import Rollup
+    from tracekit.core.reports.report import Request
 
 
-@report(
-    text_column("Range", "key_op"),
-    integer_column("Steps", "steps"),
-    integer_column("Aggregated", "aggregated"),
-    text_column("First", "first"),
-    text_column("Last", "last"),
-    integer_column("Warm-Up Steps", "warm_up"),
-    nanoseconds_column("Warm-Up Time", "warm_up_ns"),
-    integer_column("Included Warm-Up Steps", "included_warm_up"),
-    integer_column("Kernels", "kernels"),
-    integer_column("Kernels In Steps", "kernels_in_steps"),
-    percent_column("Kernels In Steps", "kernel_percent"),
-    nanoseconds_column("GPU Time", "gpu_time_ns"),
-    nanoseconds_column("GPU Time In Steps", "gpu_time_in_steps_ns"),
-    percent_column("GPU Time In Steps", "gpu_time_percent"),
-    text_column("Summary", "summary"),
-)
-def steps(request: Request) -> pl.LazyFrame:
-    """Range that delimits the steps of the program, number of steps, and share of the GPU work in them."""
-    from tracekit.core.rollup import Rollup
+def advise(request: Request) -> pl.DataFrame:
+    """Causes of slow steps, as tracekit why finds them, and further problems, with evidence and advice."""
+    from tracekit.core.advise import advise as find_advice
 
-    return build_rows(Rollup.from_frames(request.frames)).lazy()
+    return find_advice(request.get_rollup())
+
+
+def steps(request: Request) -> pl.DataFrame:
+    """Range that delimits the steps of the program, number of steps, and share of the GPU work in them.
+
+    The iterations that the capture contains are used unless the user has chosen others.
+    """
+    if not request.has_chosen_steps and has_rows(request.frames, "iterations"):
+        return _build_row(summarize_recorded_steps(request.frames))
+    return _build_row(request.get_rollup().steady.step_summary)
 
 
 def list_notes(rows: pl.DataFrame) -> list[str]:
@@ -47,18 +40,9 @@ def list_notes(rows: pl.DataFrame) -> list[str]:
         rows: The report of one capture or, with a column ``rank``, of several ranks.
     """
     attributes = StepSummary.get_schema()
-    names = {column.title: column.source for column in steps.columns if column.source in attributes}
+    columns = cast("Analysis", find_analysis(REPORT, "steps")).columns
+    names = {column.name: column.row_name for column in columns if column.row_name in attributes}
     return list_notes_by_rank(read_summaries(rows.rename(names)))
-
-
-def build_rows(rollup: Rollup) -> pl.DataFrame:
-    """Return the row of the report ``steps`` for a roll-up."""
-    return _build_row(rollup.steady.step_summary)
-
-
-def build_recorded_rows(frames: Frames) -> pl.DataFrame:
-    """Return the row of the report ``steps`` for a capture that contains the iterations of DLProf."""
-    return _build_row(summarize_recorded_steps(frames))
 
 
 def _build_row(summary: StepSummary) -> pl.DataFrame:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.categorical import string_ranks_expr
-from tracekit.core.reports import table
 from tracekit.core.reports.numbers import percent_of_sum_expr
 
 if TYPE_CHECKING:
@@ -92,27 +91,7 @@ def sort_largest_total_first(groups: pl.LazyFrame, *tie_columns: str) -> pl.Lazy
     return groups.sort("total", *keys, descending=descending, nulls_last=descending)
 
 
-def declare_duration_summary_columns(count_title: str) -> tuple[table.ReportColumn, ...]:
-    """Return the printed columns of a summary of durations: share, total, count and statistics.
-
-    ``count_title`` is the title of the column with the counts.
-    """
-    return (
-        table.percent_column("Time", "share"),
-        table.nanoseconds_column("Total Time", "total"),
-        table.integer_column(count_title, "count"),
-        *declare_duration_statistics_columns(),
-    )
-
-
-def declare_duration_statistics_columns(
-    source_prefix: str = "", title_prefix: str = ""
-) -> tuple[table.ReportColumn, ...]:
-    """Return the printed columns for the average, median, minimum, maximum and standard deviation of durations."""
-    return (
-        table.mean_nanoseconds_column(f"{title_prefix}Avg", f"{source_prefix}mean"),
-        table.mean_nanoseconds_column(f"{title_prefix}Med", f"{source_prefix}median"),
-        table.nanoseconds_column(f"{title_prefix}Min", f"{source_prefix}min"),
-        table.nanoseconds_column(f"{title_prefix}Max", f"{source_prefix}max"),
-        table.mean_nanoseconds_column(f"{title_prefix}StdDev", f"{source_prefix}deviation"),
-    )
+def sort_longest_first(rows: pl.DataFrame, *tie_columns: str) -> pl.DataFrame:
+    """Sort rows by descending ``duration_ns``, then by start, then by the columns ``tie_columns``."""
+    keys: Sequence[str] = ("duration_ns", "start_ns", *tie_columns)
+    return rows.sort(keys, descending=[True] + [False] * (len(keys) - 1), maintain_order=True)

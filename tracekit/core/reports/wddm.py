@@ -1,4 +1,4 @@
-"""Declare the report on the queues of the Windows display driver model (WDDM).
+"""Compute the report on the queues of the Windows display driver model (WDDM).
 
 The report was compared with nsys only on synthetic exports, because no available capture was recorded on Windows.
 """
@@ -10,9 +10,8 @@ import polars as pl
 from tracekit.core.intervals import compute_union_durations
 from tracekit.core.reports.names import format_hexadecimal_expr
 from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
-from tracekit.core.reports.report import Request, has_rows, report
-from tracekit.core.reports.summary import DURATION, declare_duration_statistics_columns, statistics_exprs
-from tracekit.core.reports.table import integer_column, percent_column, text_column
+from tracekit.core.reports.report import Request, has_rows
+from tracekit.core.reports.summary import DURATION, statistics_exprs
 
 _OTHER_ENGINE = 0
 _QUEUES = (
@@ -23,19 +22,6 @@ _QUEUES = (
 _QUEUE = ("process_id", "queue_type", "gpu", "context_id", "engine_type_id")
 
 
-@report(
-    percent_column("Utilization", "share"),
-    integer_column("Instances", "count"),
-    *declare_duration_statistics_columns(),
-    text_column("Name", "name"),
-    integer_column("Q Type", "queue_type"),
-    text_column("Q Name", "queue_name"),
-    integer_column("PID", "process_id"),
-    integer_column("GPU ID", "gpu"),
-    text_column("Context", "context_text"),
-    integer_column("Engine", "engine_type_id"),
-    integer_column("Node Ord", "node"),
-)
 def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     """Packets in each queue of the Windows display driver, and the share of time in which the queue was not empty."""
     packets = pl.concat([_find_packet_intervals(request, *queue) for queue in _QUEUES]).collect()
