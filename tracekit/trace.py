@@ -25,14 +25,13 @@ from tracekit.plan import (
     SelectTables,
     Step,
     TraceView,
-    exporting,
-    presence,
 )
 from tracekit.registry import analyses, detection, tables
 from tracekit.registry.describe import Description
 from tracekit.registry.source import Source
 from tracekit.registry.tables import convert_names, count_rows, read_table, scan_table
-from tracekit.system import remote
+from tracekit.system.files import convert_file_url_to_path
+from tracekit.text.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from tracekit.registry.analyses import Value
     from tracekit.registry.interface import LaunchMetadata, Progress, Undecoded
     from tracekit.system.files import FileState
+    from tracekit.system.remote import KeptCopy
     from tracekit.system.targets import Input
     from tracekit.text.names import ExporterName, ReaderName, ReportName, RuleName, TableName
 
@@ -94,8 +94,8 @@ def load(
         ...     trace.count("kernels")
         334
     """
-    path = remote.convert_file_url_to_path(path)
-    if isinstance(path, str) and remote.is_url(path):
+    path = convert_file_url_to_path(path)
+    if isinstance(path, str) and is_url(path):
         return load_remote(path, format, via)
     source = Source(path)
     reader = detection.detect_reader(source) if format is None else registry.reader(format)
@@ -113,7 +113,7 @@ def load_remote(
     via: str | None,
     *,
     expected: FileState | None = None,
-    kept_copy: remote.KeptCopy | None = None,
+    kept_copy: KeptCopy | None = None,
 ) -> Trace:
     """Download the profile at a URL, and return its trace. See ``open_remote`` for the arguments."""
     from tracekit.plan.remote_file import open_remote
@@ -319,6 +319,8 @@ class Trace:
             >>> tk.load("fixtures/train_amp.sqlite").span()
             (19012963, 497328044)
         """
+        from tracekit.plan import presence
+
         return presence.find_time_span(self._view)
 
     def correlate(self) -> Trace:
@@ -686,6 +688,8 @@ class Trace:
         """
         for name in tables or ():
             self.schema(name)
+        from tracekit.plan import presence
+
         presence.check_selection(self._view, time=time, devices=devices, domains=domains)
         selection = Selection(time, _convert_to_tuple(devices), _convert_to_tuple(domains), min_duration_ns)
         steps: list[Step] = [SelectRows(selection)]
@@ -751,6 +755,8 @@ class Trace:
             ...     tk.load("fixtures/graph_node.sqlite").export(f"{folder}/trace.json.gz").name
             'trace.json.gz'
         """
+        from tracekit.plan import exporting
+
         chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
         chosen = chosen.with_options(options or {})
         # Added columns of a table are computed from tables that are not written.
@@ -764,6 +770,8 @@ class Trace:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Files and folders from which this trace is read. An output must not replace any of them."""
+        from tracekit.plan import exporting
+
         return exporting.list_input_files_of_trace(self._view)
 
     def close(self) -> None:
@@ -897,6 +905,8 @@ def write_table(
     overwrite: bool = False,
 ) -> Path:
     """Write one table of a trace to a file, in a format with one file per table."""
+    from tracekit.plan import exporting
+
     chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
     view = trace._view  # noqa: SLF001 - exporters take the view
     return exporting.write_table(view, name, path, chosen.with_options({}), overwrite=overwrite)

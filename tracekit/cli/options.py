@@ -137,7 +137,7 @@ class CaptureType(click.Path):
 
         if not is_url(value):
             return super().convert(value, param, ctx)
-        from tracekit.system.remote import convert_file_url_to_path
+        from tracekit.system.files import convert_file_url_to_path
 
         path = convert_file_url_to_path(value)
         return path if is_url(path) else Path(path)

@@ -18,7 +18,6 @@ from tracekit.errors import SchemaError, TracekitError, UnknownFormatError
 from tracekit.registry.interface import Capture
 from tracekit.registry.source import Source
 from tracekit.system.files import FileState
-from tracekit.system.targets import Input
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.registry.interface import Reader
+    from tracekit.system.targets import Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class OpenedFile:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The file or folder that is read, which an output must not replace."""
+        from tracekit.system.targets import Input
+
         return (Input.from_path(self.path),)
 
     def open(self) -> Capture:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tracekit import registry
 from tracekit.errors import PluginError, TracekitError, UnknownFormatError, convert_to_printable_path, warn
-from tracekit.registry import foreign_files
 from tracekit.registry.interface import Capture
 from tracekit.registry.source import Source
 
@@ -192,6 +191,8 @@ def _describe_unrecognized_file(source: Source, unknown: DescriptionAndHint | No
     stream = _STREAM.match(source.head)
     page = _PROFILER_PAGE.search(source.path.name) if _BINARY.search(source.head) else None
     is_xspace = page is not None and page[1] == "xplane"
+    from tracekit.registry import foreign_files  # describes files only if no reader recognizes them
+
     foreign = None if stream or (page and not is_xspace) else foreign_files.describe_foreign_file(source)
     if foreign is not None:
         return f"this is {foreign.what}", foreign.hint

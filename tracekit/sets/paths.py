@@ -20,6 +20,8 @@ from tracekit.errors import (
 from tracekit.registry import detection
 from tracekit.registry.source import Source
 from tracekit.system import remote
+from tracekit.system.files import convert_file_url_to_path
+from tracekit.text.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -204,10 +206,10 @@ def locate_captures(
         TracekitError: No file matches, a capture is listed twice, or a remote storage cannot be read.
         FileNotFoundError: A path does not exist.
     """
-    named = [remote.convert_file_url_to_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    named = [convert_file_url_to_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     if not named:
         raise TracekitError("no captures were passed", hint="pass files, a folder or a pattern")
-    urls = [path for path in named if isinstance(path, str) and remote.is_url(path)]
+    urls = [path for path in named if isinstance(path, str) and is_url(path)]
     candidates = [candidate for path in named if path not in urls for candidate in _list_candidates(path)]
     _check_listed_once(candidates)
     captures = Captures()
@@ -225,9 +227,9 @@ def locate_captures(
 
 def is_single_capture(path_or_url: PathLike) -> bool:
     """Return whether a path or URL names one capture, rather than a folder of captures or a pattern."""
-    if isinstance(path_or_url, str) and remote.is_url(remote.convert_file_url_to_path(path_or_url)):
+    if isinstance(path_or_url, str) and is_url(convert_file_url_to_path(path_or_url)):
         return remote.list_url(path_or_url).files == [path_or_url]
-    path = Path(remote.convert_file_url_to_path(path_or_url))
+    path = Path(convert_file_url_to_path(path_or_url))
     return not is_pattern(path) and not is_folder_of_captures(path)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from tracekit.errors import TracekitError
+from tracekit.text.urls import is_shortened_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -453,3 +454,27 @@ def _read_into(descriptor: int, start: int, target: memoryview) -> int:
 def _create_not_regular_file_error(path: Path, kind: str) -> TracekitError:
     """Return the error for a path that is not a regular file."""
     return TracekitError(f"this is {kind}, not a regular file", path=path, hint="write its content to a file first")
+
+
+def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Convert a URL with the scheme ``file`` to a path. Return any other path or URL unchanged.
+
+    Raises:
+        TracekitError: The path is a ``pathlib.Path`` that was created from a URL.
+    """
+    if (
+        not isinstance(path_or_url, str)
+        and is_shortened_url(os.fspath(path_or_url))
+        and not os.path.lexists(path_or_url)
+    ):
+        message, hint = (
+            "this is a URL, not the path of a file",
+            "pass the URL as a string instead of a pathlib.Path",
+        )
+        raise TracekitError(message, path=path_or_url, hint=hint)
+    if isinstance(path_or_url, str) and path_or_url.startswith("file://"):
+        from urllib.parse import urlsplit
+        from urllib.request import url2pathname
+
+        return url2pathname(urlsplit(path_or_url).path)
+    return path_or_url

@@ -15,21 +15,20 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
-from urllib.parse import urlsplit
 
 from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.system.files import FileState
 from tracekit.system.remote.listing import Listing
 from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.system.targets.rename import rename_without_replacing
-from tracekit.text.urls import is_http, is_shortened_url, is_url, remove_assigned_secrets, remove_secrets
+from tracekit.text.urls import is_http, remove_assigned_secrets, remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tracekit.system.remote.watching import Progress
 
-__all__ = ["KeptCopy", "Listing", "convert_file_url_to_path", "convert_url_to_path", "download", "is_url", "list_url"]
+__all__ = ["KeptCopy", "Listing", "convert_url_to_path", "download", "list_url"]
 
 _CHUNK_BYTES = 1 << 23
 _MAX_FILES = 1 << 20
@@ -45,29 +44,6 @@ _PATTERN = re.compile(r"[*?\[]")
 def convert_url_to_path(url: str) -> Path:
     """Return an absolute path that consists of the host and the path of a URL. No file needs to exist at this path."""
     return Path("/", remove_secrets(url).partition("://")[2])
-
-
-def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Convert a URL with the scheme ``file`` to a path. Return any other path or URL unchanged.
-
-    Raises:
-        TracekitError: The path is a ``pathlib.Path`` that was created from a URL.
-    """
-    if (
-        not isinstance(path_or_url, str)
-        and is_shortened_url(os.fspath(path_or_url))
-        and not os.path.lexists(path_or_url)
-    ):
-        message, hint = (
-            "this is a URL, not the path of a file",
-            "pass the URL as a string instead of a pathlib.Path",
-        )
-        raise TracekitError(message, path=path_or_url, hint=hint)
-    if isinstance(path_or_url, str) and path_or_url.startswith("file://"):
-        from urllib.request import url2pathname
-
-        return url2pathname(urlsplit(path_or_url).path)
-    return path_or_url
 
 
 def list_url(url: str) -> Listing:
