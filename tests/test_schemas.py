@@ -183,7 +183,7 @@ def kernels(**columns: object) -> pa.Table:
         (
             kernels(start_ns=[1]),
             ["start_ns", "end_ns", "name"],
-            "table 'kernels' lacks declared columns: end_ns, name",
+            "table 'kernels' lacks required columns: end_ns",
         ),
         (
             kernels(start_ns=["x"]),

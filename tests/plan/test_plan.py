@@ -167,7 +167,7 @@ def test_a_reader_that_gives_less_than_asked_for() -> None:
             return super().read(name, columns).drop(["start_ns"])
 
     capture = Lazy()
-    with pytest.raises(SchemaError, match=r"^file: table 'kernels' lacks declared columns: start_ns$"):
+    with pytest.raises(SchemaError, match=r"^file: table 'kernels' lacks required columns: start_ns$"):
         read_chunks(recorded(capture), "kernels", ["start_ns"])
 
 

@@ -79,7 +79,7 @@ def test_other_files_of_a_folder_do_not_matter(folder: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        (pa.table({"start_ns": [1]}), "table 'kernels' lacks declared columns: end_ns"),
+        (pa.table({"start_ns": [1]}), "table 'kernels' lacks required columns: end_ns"),
         (
             pa.table({"start_ns": [1], "end_ns": ["x"]}),
             "column 'end_ns' of table 'kernels' cannot be cast to int64",

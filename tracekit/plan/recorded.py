@@ -6,9 +6,9 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from tracekit import schemas
+from tracekit import registry, schemas
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, warn
-from tracekit.plan.sources import InMemory
+from tracekit.plan.sources import InMemory, OpenedFile
 from tracekit.registry.absence import describe_undecoded
 from tracekit.registry.interface import Undecoded
 from tracekit.registry.tables import CachedTables, count_rows, read_chunks
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.plan.plan import Aggregation, Plan, Selection
     from tracekit.plan.remote_file import RemoteFile
-    from tracekit.plan.sources import LiveCapture, OpenedFile
+    from tracekit.plan.sources import LiveCapture
     from tracekit.plan.stages import SharedRollup
     from tracekit.registry.interface import Capture, LaunchMetadata
     from tracekit.system.targets import Input
@@ -123,6 +123,11 @@ class RecordedTables(CachedTables):
                 listed = self.capture.count_undecoded().items()
                 self._undecoded = {n: Undecoded(size) if isinstance(size, int) else size for n, size in listed}
             return self._undecoded
+
+    @property
+    def _is_from_plugin(self) -> bool:
+        """Whether the reader of a plug-in reads the file. Its rows are checked more thoroughly."""
+        return isinstance(self.origin, OpenedFile) and self.format not in registry.BUILTIN_READERS
 
     @property
     def format(self) -> str:
@@ -255,11 +260,20 @@ class RecordedTables(CachedTables):
         return RecordedTables, (self.origin,)
 
     def _list_missing_columns(self, name: str, columns: Sequence[str]) -> list[str]:
+        """Return the columns that are not cached.
+
+        The key of a table of a plug-in is always read, because it is checked, and because the plug-in may leave out all
+        other columns.
+        """
         cached = self._columns.get(name, {})
+        if self._is_from_plugin:
+            columns = (*columns, *self.schema(name).key)
         return [c for c in dict.fromkeys(columns) if c not in cached]
 
     def _cache_columns(self, name: str, columns: list[str], data: pa.Table) -> None:
         """Check columns against the declared schema of their table, and cache them."""
+        import pyarrow as pa
+
         cached = self._columns.setdefault(name, {})
         checked = schemas.conform(data, self.schema(name), columns, path=self.path)
         if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):
@@ -267,6 +281,8 @@ class RecordedTables(CachedTables):
             raise SchemaError(message, path=self.path)
         self._check_times(name, checked)
         new = dict(zip(columns, map(memory.compact_if_all_null, checked.columns), strict=True))
+        if self._is_from_plugin and not {*self.schema(name).key, *TIME_COLUMNS}.isdisjoint(columns):
+            schemas.check_rows(pa.table({**cached, **new}), self.schema(name), path=self.path)
         self._check_durations(name, cached | new)
         cached.update(new)
         memory.release_pages()

@@ -259,7 +259,7 @@ def conform(
 ) -> pa.Table:
     """Return a table whose columns are cast to their declared types and checked against the declaration.
 
-    The rows and their order do not change.
+    The rows and their order do not change. Nullable columns that the table lacks are filled with nulls.
 
     Args:
         data: The table to check. Columns that are not requested are dropped.
@@ -269,8 +269,9 @@ def conform(
         path: File that the table comes from, for error messages.
 
     Raises:
-        SchemaError: ``data`` is not an Arrow table, a column is missing or repeated, or a value does not fit the
-            declared type, is not one of the declared values, or is null in a column that is not nullable.
+        SchemaError: ``data`` is not an Arrow table, a column is repeated, a column that is not nullable is missing, or
+            a value does not fit the declared type, is not one of the declared values, or is null in a column that is
+            not nullable. The error names the row of the first such value, counted from 0.
     """
     import pyarrow as pa
 
@@ -278,12 +279,15 @@ def conform(
         raise SchemaError(f"table {schema.name!r} is a {type(data).__name__}, not a pyarrow.Table", path=path)
     target = arrow_schema(schema, columns)
     counts = Counter(data.column_names)
-    if missing := [n for n in target.names if n not in counts]:
-        raise SchemaError(f"table {schema.name!r} lacks declared columns: {', '.join(missing)}", path=path)
+    if missing := [f.name for f in target if not f.nullable and f.name not in counts]:
+        raise SchemaError(f"table {schema.name!r} lacks required columns: {', '.join(missing)}", path=path)
     if repeated := [n for n in target.names if counts[n] > 1]:
         raise SchemaError(f"table {schema.name!r} has repeated columns: {', '.join(repeated)}", path=path)
     try:
-        arrays = [_cast_column(data[f.name], f, schema[f.name]) for f in target]
+        arrays = [
+            _cast_column(data[f.name], f, schema[f.name]) if f.name in counts else pa.nulls(data.num_rows, f.type)
+            for f in target
+        ]
     except _ColumnMismatchError as e:
         raise SchemaError(f"column {e.args[0]!r} of table {schema.name!r} {e.args[1]}", path=path) from e.__cause__
     return pa.table(arrays, schema=target)
@@ -413,23 +417,67 @@ class _ColumnMismatchError(Exception):
 
 def _cast_column(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.ChunkedArray:
     import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def cast_values(values: pa.ChunkedArray) -> pa.ChunkedArray:
+        if declared.type == "dictionary":
+            return _dictionary_encode(values)
+        return values if values.type == field.type else values.cast(field.type)
 
     try:
-        cast = _dictionary_encode(column) if declared.type == "dictionary" else _cast_to_type(column, field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
+        cast = cast_values(column)
+    except pa.ArrowInvalid as e:
+        row = _find_first_invalid_row(column, cast_values)
+        raise _ColumnMismatchError(field.name, f"cannot be cast to {field.type}: {e} (row {row})") from e
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
         raise _ColumnMismatchError(field.name, f"cannot be cast to {field.type}: {e}") from e
     if not field.nullable and cast.null_count:
-        raise _ColumnMismatchError(field.name, f"is not nullable, but it has {cast.null_count} nulls")
+        row = pc.index(cast.is_null(), True).as_py()
+        raise _ColumnMismatchError(field.name, f"is not nullable, but it has {cast.null_count} nulls (row {row})")
     if declared.values and (undeclared := _find_undeclared_values(cast, declared.values)):
         allowed = ", ".join(declared.values)
-        raise _ColumnMismatchError(
-            field.name, f"contains {', '.join(undeclared)}, but only these values are declared: {allowed}"
-        )
+        row = pc.index(pc.is_in(cast.cast(pa.string()), pa.array(undeclared)), True).as_py()
+        values = f"contains {', '.join(undeclared)}, but only these values are declared: {allowed}"
+        raise _ColumnMismatchError(field.name, f"{values} (row {row})")
     return cast
 
 
-def _cast_to_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == arrow_type else column.cast(arrow_type)
+def _find_first_invalid_row(column: pa.ChunkedArray, cast: Callable[[pa.ChunkedArray], object]) -> int:
+    """Return the index of the first value that cannot be cast, by bisection."""
+    import pyarrow as pa
+
+    first, end = 0, len(column)
+    while end - first > 1:
+        middle = (first + end) // 2
+        try:
+            cast(column.slice(first, middle - first))
+            first = middle
+        except pa.ArrowInvalid:
+            end = middle
+    return first
+
+
+def check_rows(data: pa.Table, schema: TableSchema, *, path: str | os.PathLike[str] | None = None) -> None:
+    """Check that no two rows of a table have the same key, and that no row ends before it starts.
+
+    Only columns that ``data`` has are checked.
+
+    Raises:
+        SchemaError: The table has such rows. The error names the column and the first of these rows, from 0.
+    """
+    import polars as pl
+
+    frame = pl.DataFrame(data)
+    rows: dict[str, pl.Expr] = {}
+    if {"start_ns", "end_ns"} <= {*frame.columns}:
+        rows["column 'end_ns' of table {} is less than 'start_ns'"] = pl.col("end_ns") < pl.col("start_ns")
+    if {*schema.key} <= {*frame.columns}:
+        columns = ", ".join(map(repr, schema.key))
+        rows[f"the key {columns} of table {{}} is not unique"] = ~pl.struct(schema.key).is_first_distinct()
+    for problem, is_invalid in rows.items():
+        if (invalid := frame.select(pl.arg_where(is_invalid)).to_series()).len():
+            what = f"{problem.format(repr(schema.name))} in {invalid.len()} rows (row {invalid[0]})"
+            raise SchemaError(what, path=path)
 
 
 def _dictionary_encode(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -273,10 +273,14 @@ class NsysCapture(Lookups, Capture):
             CorruptTraceError: A value does not fit its declared type. The error names the row of the first such value.
         """
         table = pa.table(dict(columns))
+        required = [c for c in SOURCES[table_name].required if c in columns and columns[c].null_count]
         try:
-            return schemas.conform(table, schemas.table(table_name), table.column_names)
+            conformed = schemas.conform(table, schemas.table(table_name), table.column_names)
         except SchemaError as e:
             raise self._create_invalid_value_error(table_name, source_table, table, get_first_line_of_message(e)) from e
+        if required:
+            raise self._create_invalid_value_error(table_name, source_table, table, f"{required[0]} is null")
+        return conformed
 
     def close(self) -> None:
         """Close the file."""
@@ -401,7 +405,8 @@ def find_first_invalid_value(table_name: str, converted: pa.Table) -> InvalidVal
     """Return the first value that does not fit its declared type, or None if every value fits."""
     for field in schemas.arrow_schema(schemas.table(table_name), converted.column_names):
         values = converted[field.name]
-        if not field.nullable and values.null_count:
+        is_required = not field.nullable or field.name in SOURCES[table_name].required
+        if is_required and values.null_count:
             return InvalidValue(field.name, f"{field.name} is null", pc.index(values.is_null(), True).as_py())
         if pa.types.is_int32(field.type) and pa.types.is_int64(values.type):
             fits = pc.and_(pc.greater_equal(values, -(1 << 31)), pc.less(values, 1 << 31))

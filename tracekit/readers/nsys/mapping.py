@@ -21,10 +21,13 @@ class TableSources(NamedTuple):
             missing, and ``TABLE.start`` a column of one table only. ``rowid`` is the number of the row, which is
             counted across all source tables, from 1. ``LABEL`` is the label of the source table. Columns that Nsight
             Systems does not record are omitted.
+        required: Nullable columns that Nsight Systems always records. A null in one of them means that the file is
+            damaged.
     """
 
     labels: Mapping[str, str]
     columns: Mapping[str, str]
+    required: tuple[str, ...] = ()
 
     @property
     def is_union(self) -> bool:
@@ -70,7 +73,7 @@ SOURCES: dict[str, TableSources] = {
         "thread_id": "globalTid", "correlation_id": "correlationId", "api": "eventClass", "name": "nameId",
         "name_id": "nameId", "return_value": "returnValue", "callchain_id": "callchainId",
         "stack_id": "CUDA_CALLCHAINS.id",
-    }),
+    }, required=("name_id",)),
     "capture_info": TableSources({"META_DATA_EXPORT": ""}, {
         "name": "name", "value": "value",
     }),
@@ -94,7 +97,7 @@ SOURCES: dict[str, TableSources] = {
     "cpu_samples": TableSources({"COMPOSITE_EVENTS": ""}, {
         "cpu_sample_id": "id", "timestamp_ns": "start", "process_id": "globalTid", "thread_id": "globalTid",
         "cpu": "cpu", "thread_state": "threadState", "cpu_cycles": "cpuCycles", "stack_id": "SAMPLING_CALLCHAINS.id",
-    }),
+    }, required=("cpu_cycles",)),
     "cpu_scheduling": TableSources({"SCHED_EVENTS": ""}, {
         "cpu_scheduling_id": "rowid", "timestamp_ns": "start", "process_id": "globalTid", "thread_id": "globalTid",
         "cpu": "cpu", "is_scheduled_in": "isSchedIn", "thread_state": "threadState", "thread_block": "threadBlock",
@@ -103,7 +106,7 @@ SOURCES: dict[str, TableSources] = {
         "cuda_event_id": "rowid", "timestamp_ns": "timestamp", "process_id": "globalPid", "device_id": "deviceId",
         "context_id": "contextId", "green_context_id": "greenContextId", "stream_id": "streamId",
         "correlation_id": "correlationId", "event_id": "eventId", "event_sync_id": "eventSyncId",
-    }),
+    }, required=("context_id", "stream_id", "event_id")),
     "cuda_graph_events": TableSources({"CUDA_GRAPH_EVENTS": ""}, {
         "cuda_graph_event_id": "rowid", "start_ns": "start", "end_ns": "end", "process_id": "globalTid",
         "thread_id": "globalTid", "event_class": "eventClass", "name": "nameId", "graph_id": "graphId",
@@ -156,7 +159,7 @@ SOURCES: dict[str, TableSources] = {
         "device_id": "deviceId", "context_id": "contextId", "green_context_id": "greenContextId",
         "stream_id": "streamId", "correlation_id": "correlationId", "graph_id": "graphId",
         "graph_exec_id": "graphExecId",
-    }),
+    }, required=("context_id", "stream_id", "graph_id", "graph_exec_id")),
     "graphics_calls": TableSources({
         "OPENGL_API": "opengl", "VULKAN_API": "vulkan", "VULKAN_DEBUG_API": "vulkan_debug", "DX12_API": "dx12",
         "D3D11_PIX_DEBUG_API": "dx11_pix", "D3D12_PIX_DEBUG_API": "dx12_pix", "NVVIDEO_ENCODER_API": "video_encoder",
@@ -196,7 +199,7 @@ SOURCES: dict[str, TableSources] = {
         "local_memory_per_thread_bytes": "localMemoryPerThread", "local_memory_total_bytes": "localMemoryTotal",
         "grid_id": "gridId", "graph_node_id": "graphNodeId", "graph_id": "graphId", "cluster_x": "clusterX",
         "cluster_y": "clusterY", "cluster_z": "clusterZ",
-    }),
+    }, required=("context_id", "stream_id")),
     "khr_debug_events": TableSources({"KHR_DEBUG_EVENTS": ""}, {
         "khr_debug_event_id": "rowid", "event_class": "eventClass", "start_ns": "start", "end_ns": "end",
         "process_id": "globalTid", "thread_id": "globalTid", "text": "textId", "text_id": "textId",
@@ -208,7 +211,7 @@ SOURCES: dict[str, TableSources] = {
     }, {
         "library_call_id": "rowid", "start_ns": "start", "end_ns": "end", "process_id": "globalTid",
         "thread_id": "globalTid", "library": "*", "event_class": "eventClass", "name": "nameId", "name_id": "nameId",
-    }),
+    }, required=("event_class", "name_id")),
     "memcpys": TableSources({"CUPTI_ACTIVITY_KIND_MEMCPY": ""}, {
         "memcpy_id": "rowid", "start_ns": "start", "end_ns": "end", "process_id": "globalPid",
         "device_id": "deviceId", "context_id": "contextId", "green_context_id": "greenContextId",
@@ -217,7 +220,7 @@ SOURCES: dict[str, TableSources] = {
         "src_context_id": "srcContextId", "dst_device_id": "dstDeviceId", "dst_context_id": "dstContextId",
         "migration_cause": "migrationCause", "graph_node_id": "graphNodeId", "virtual_address": "virtualAddress",
         "copy_count": "copyCount",
-    }),
+    }, required=("context_id", "stream_id")),
     "memory_events": TableSources({"CUDA_GPU_MEMORY_USAGE_EVENTS": ""}, {
         "memory_event_id": "rowid", "timestamp_ns": "start", "process_id": "globalPid", "device_id": "deviceId",
         "context_id": "contextId", "stream_id": "streamId", "correlation_id": "correlationId",
@@ -226,7 +229,7 @@ SOURCES: dict[str, TableSources] = {
         "pool_release_threshold_bytes": "localMemoryPoolReleaseThreshold", "pool_size_bytes": "localMemoryPoolSize",
         "pool_used_bytes": "localMemoryPoolUtilizedSize", "imported_pool_address": "importedMemoryPoolAddress",
         "imported_pool_process_id": "importedMemoryPoolProcessId",
-    }),
+    }, required=("context_id", "program_counter")),
     "memory_pool_events": TableSources({"CUDA_GPU_MEMORY_POOL_EVENTS": ""}, {
         "memory_pool_event_id": "rowid", "timestamp_ns": "start", "process_id": "globalPid", "device_id": "deviceId",
         "correlation_id": "correlationId", "operation": "operationType", "pool_type": "poolType",
@@ -239,7 +242,7 @@ SOURCES: dict[str, TableSources] = {
         "device_id": "deviceId", "context_id": "contextId", "green_context_id": "greenContextId",
         "stream_id": "streamId", "correlation_id": "correlationId", "bytes": "bytes", "value": "value",
         "memory_kind": "memKind", "graph_node_id": "graphNodeId",
-    }),
+    }, required=("context_id", "stream_id")),
     "mpi_calls": TableSources({
         "MPI_P2P_EVENTS": "p2p", "MPI_START_WAIT_EVENTS": "start-wait", "MPI_OTHER_EVENTS": "other",
         "MPI_COLLECTIVES_EVENTS": "collectives",
@@ -336,7 +339,7 @@ SOURCES: dict[str, TableSources] = {
         "thread_id": "globalTid", "event_class": "eventClass", "name": "nameId", "name_id": "nameId",
         "return_value": "returnValue", "nesting_level": "nestingLevel", "callchain_id": "callchainId",
         "stack_id": "OSRT_CALLCHAINS.id",
-    }),
+    }, required=("event_class", "name_id", "return_value")),
     "overheads": TableSources({"PROFILER_OVERHEAD": ""}, {
         "overhead_id": "rowid", "start_ns": "start", "end_ns": "end", "process_id": "globalTid",
         "thread_id": "globalTid", "name": "nameId", "overhead_type": "overheadType",
@@ -369,12 +372,12 @@ SOURCES: dict[str, TableSources] = {
         "context_id": "contextId", "green_context_id": "greenContextId", "stream_id": "streamId",
         "correlation_id": "correlationId", "sync_type": "syncType", "event_id": "eventId",
         "event_sync_id": "eventSyncId",
-    }),
+    }, required=("context_id", "stream_id", "event_id")),
     "syscalls": TableSources({"SYSCALL": ""}, {
         "syscall_id": "rowid", "start_ns": "start", "end_ns": "end", "process_id": "globalTid",
         "thread_id": "globalTid", "event_class": "eventClass", "name": "nameId", "name_id": "nameId",
         "return_value": "returnValue",
-    }),
+    }, required=("event_class", "name_id")),
     "threads": TableSources({"ThreadNames": ""}, {
         "process_id": "globalTid", "thread_id": "globalTid", "name": "nameId", "name_id": "nameId",
         "priority": "priority",
