@@ -42,6 +42,8 @@ ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
 STREAM = ("device_id", "context_id", "stream_id")
+_NO_ID = -(1 << 63)
+"""Replaces the null id of a stream or context in keys, in which nulls match nothing."""
 WITH_STACKS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples")
 """Tables whose rows have a call stack."""
 MAX_PATH_LEVELS = trees.MAX_LEVELS
@@ -386,11 +388,14 @@ class Ranges:
         """
         if not self.start_end_ranges.height:
             launches = launches.clear()
+        stream = STREAM[1:]
+        launches = launches.with_columns(pl.col(stream).fill_null(_NO_ID))
         streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
         pairs = self.start_end_ranges.join(streams, on="process_id", maintain_order="left")
         projected = project_onto_gpu(launches, pairs, ["process_id", *STREAM])
         projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
-        return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
+        totals = pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
+        return totals.with_columns(pl.when(pl.col(name) != _NO_ID).then(name) for name in stream)
 
     def _select_ranges_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the ranges of one kind, with their row number in ``nvtx_ranges`` as ``row``."""

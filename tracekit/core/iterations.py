@@ -23,6 +23,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.categorical import decode_categories_expr, map_categories_expr, match_categories_expr
+from tracekit.core.correlate import ACTIVITIES
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.key_instances import KeyOp, LoopInstances, read_op_labels
 from tracekit.core.key_ops import choose_key_op, find_backward_op_row
@@ -332,10 +333,15 @@ def _divide_into_contiguous_iterations(ops: Ops, key_op_row: int | None, mode: M
 
 
 def _compute_capture_duration(ops: Ops) -> int:
-    """Return the duration of the capture in ns. It is 1 if the duration is unknown."""
-    values = ops.capture.frames("capture_info").filter(pl.col("name") == "duration_ns").select("value").collect()
+    """Return the duration of the capture in ns. If it was not recorded, it is the end of the last GPU activity."""
+    frames = ops.capture.frames
+    values = frames("capture_info").filter(pl.col("name") == "duration_ns").select("value").collect()
     text = next((v for v in values["value"] if v), "")
-    return max(int(text), 1) if text.isdecimal() and len(text) < _DIGITS else 1
+    if text.isdecimal() and len(text) < _DIGITS:
+        return max(int(text), 1)
+    ends = pl.concat([frames(table).select("end_ns") for table in ACTIVITIES]).select(pl.col("end_ns").max())
+    last = ends.collect().item()
+    return max(last, 1) if isinstance(last, int) else 1
 
 
 _TIMES = ("start_ns", "end_ns")

@@ -15,7 +15,8 @@ def find_overrunning_activities(activities: pl.DataFrame) -> pl.DataFrame:
     """Return the activities that run over the start of the next activity of their stream by more than is possible.
 
     An activity overruns if it ends after the next activity has ended, or more than 100 µs after the next activity has
-    started. Activities of CUDA graphs are ignored, because a graph runs activities of one stream in parallel.
+    started. Activities of CUDA graphs are ignored, because a graph runs activities of one stream in parallel. So are
+    activities of unknown streams.
 
     Args:
         activities: The columns ``READ``.
@@ -27,6 +28,7 @@ def find_overrunning_activities(activities: pl.DataFrame) -> pl.DataFrame:
     launched = activities.with_row_index("row").filter(pl.col("graph_node_id").fill_null(0) == 0)
     ordered = launched.sort(*STREAM, "start_ns", "end_ns", nulls_last=True, maintain_order=True)
     is_same_stream = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in STREAM)
+    is_same_stream &= pl.col("stream_id").is_not_null()
     next_start, next_end = pl.col("start_ns").shift(-1), pl.col("end_ns").shift(-1)
     overlap = pl.col("end_ns") - next_start
     overruns = (overlap > MAX_OVERLAP_NS) | ((overlap > MAX_ROUNDING_NS) & (pl.col("end_ns") > next_end))

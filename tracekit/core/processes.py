@@ -27,5 +27,6 @@ def fill_process_ids(activities: pl.DataFrame) -> pl.DataFrame:
         if activities["process_id"].null_count() and set(place) <= set(activities.columns):
             process = pl.col("process_id")
             first, last = process.min().over(place), process.max().over(place)
-            activities = activities.with_columns(pl.coalesce(process, pl.when(first == last).then(first)))
+            is_only = (first == last) & pl.all_horizontal(pl.col(place).is_not_null())
+            activities = activities.with_columns(pl.coalesce(process, pl.when(is_only).then(first)))
     return activities

@@ -105,7 +105,7 @@ class OpenedFile:
         """Open a source with a reader, without the cache, and return the capture."""
         opened = reader.open(source)
         if isinstance(opened, Mapping):
-            return TablesCapture(opened, source.path)
+            return TablesCapture(opened, source.path, is_complete=reader.format not in registry.BUILTIN_READERS)
         if not isinstance(opened, Capture):
             problem = f"returned {type(opened).__name__}, which is neither a mapping of tables nor a tracekit.Capture"
             raise SchemaError(f"the reader {reader.format!r} {problem}", path=source.path)
@@ -115,9 +115,17 @@ class OpenedFile:
 class TablesCapture(Capture):
     """A capture of Arrow tables in memory."""
 
-    def __init__(self, tables: Mapping[str, pa.Table], path: Path) -> None:
+    def __init__(self, tables: Mapping[str, pa.Table], path: Path, *, is_complete: bool = False) -> None:
+        """Create a capture.
+
+        Args:
+            tables: The tables by name.
+            path: Path of the file, for error messages.
+            is_complete: Whether the format has no other tables. False for tables that may come from any tool.
+        """
         self._tables = tables
         self._path = path
+        self._is_complete = is_complete
 
     def names(self) -> Collection[str]:
         """Return the names of the tables."""
@@ -129,8 +137,8 @@ class TablesCapture(Capture):
         return int(schemas.conform(self._tables[name], schema, schema.names[:1], path=self._path).num_rows)
 
     def can_contain(self, name: str) -> bool:
-        """Return True, because tables in memory may come from any tool."""
-        return True
+        """Return whether the format of the capture has a table."""
+        return not self._is_complete or name in self._tables
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return a table with all its columns, even if only some of them are requested."""

@@ -119,18 +119,23 @@ def explain_missing_rows(
     if undecoded:
         hint = _EXPORT_OF_NSYS if capture.format == "nsys-rep" else None
         return Absence(State.NOT_DECODED, describe_undecoded(undecoded), hint)
-    if not any(map(capture.can_contain, listed)):
-        reason = f"captures in the format {capture.format} contain no {_join(listed)}"
-        return Absence(State.NOT_APPLICABLE, reason)
-    unrecorded = [table for table in empty if not _was_recording(capture, table)]
+    impossible = [table for table in empty if not capture.can_contain(table)]
+    if not any(map(capture.can_contain, listed)) or not {*impossible}.isdisjoint(required):
+        return Absence(State.NOT_APPLICABLE, _describe_format(capture, impossible))
+    unrecorded = [table for table in empty if table not in impossible and not _was_recording(capture, table)]
     hint = create_recording_hint(unrecorded, capture.format)
     missing = unrecorded if len(empty) == len(listed) else [table for table in unrecorded if table in set(required)]
     if missing:
         return Absence(State.NOT_RECORDED, f"no {_join(missing)} {_choose_verb(missing)} recorded", hint)
     if selected and len(empty) < len(listed):
         return Absence(State.NOT_SELECTED, "the selected part of the capture contains no such data")
-    more = f"no {_join(unrecorded)} {_choose_verb(unrecorded)} recorded: {hint}" if unrecorded and hint else None
-    return Absence(State.NOTHING_FOUND, _describe_search(counts), more)
+    notes = [f"no {_join(unrecorded)} {_choose_verb(unrecorded)} recorded: {hint}"] if unrecorded and hint else []
+    notes += [_describe_format(capture, impossible)] if impossible and not notes else []
+    return Absence(State.NOTHING_FOUND, _describe_search(counts), "; ".join(notes) or None)
+
+
+def _describe_format(capture: RecordedCapture, tables: Sequence[str]) -> str:
+    return f"captures in the format {capture.format} contain no {_join(tables)}"
 
 
 def _describe_search(counts: Mapping[str, int]) -> str:

@@ -255,7 +255,8 @@ def join_synchronizations(items: Items, events: Events, table: str) -> pl.DataFr
         }
     )
     joined = of_items.join(rows, on="correlation_id", maintain_order="left_right")
-    joined = joined.join(events.lanes, on=stream, how="left", maintain_order="left", nulls_equal=True)
+    lanes = events.lanes.filter(pl.col("stream_id").is_not_null())
+    joined = joined.join(lanes, on=stream, how="left", maintain_order="left", nulls_equal=True)
     return joined.select("item", "event_sync_id", pl.col("lane").cast(pl.Int64))
 
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from tracekit.registry.tables import Tables
 
+    Id = int | None
+
 FIRST_PID = 4_194_305
 """First pid of groups that are not processes. It is larger than any process id of Linux, which is at most 2^22."""
 SHOWN_PIDS = range(-(1 << 31), 1 << 31)
@@ -115,8 +117,8 @@ class TrackNames:
     processes: dict[int, str]
     threads: dict[tuple[int, int], str]
     devices: dict[int, str]
-    streams: dict[tuple[int, int, int], str]
-    contexts: dict[tuple[int, int], int | None]
+    streams: dict[tuple[int, int | None, int | None], str]
+    contexts: dict[tuple[int, int | None], int | None]
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     components: dict[tuple[str | None, int | None], int] = field(default_factory=dict)
 
@@ -149,7 +151,8 @@ class TrackNames:
 
     def create_gpu_group(self, process: int | None, device: int) -> TrackGroup:
         """Return the track group of the activities of a process on a GPU."""
-        return TrackGroup(None, f"{self.format_device_name(device)} · pid {process or 0}", (process or 0, 1, device, 0))
+        name = _append_process(self.format_device_name(device), process)
+        return TrackGroup(None, name, (process or 0, 1, device, 0))
 
     def create_gpu_range_group(self, process: int | None, device: int) -> TrackGroup:
         """Return the track group of the ranges and waits of a process that refer to a GPU.
@@ -157,7 +160,7 @@ class TrackNames:
         They are not in the group of the GPU, because a viewer summarizes the slices of a collapsed group: the GPU would
         look busy while it is idle.
         """
-        name = f"{self.format_device_name(device)} · NVTX and sync · pid {process or 0}"
+        name = _append_process(f"{self.format_device_name(device)} · NVTX and sync", process)
         return TrackGroup(None, name, (process or 0, 1, device, 1))
 
     def create_metrics_group(self, device: int) -> TrackGroup:
@@ -185,11 +188,12 @@ class TrackNames:
             return "unknown thread"
         return f"{self.threads.get((process or 0, thread), 'thread')} {thread}"
 
-    def format_stream_name(self, process: int | None, context: int, stream: int) -> str:
+    def format_stream_name(self, process: int | None, context: int | None, stream: int | None) -> str:
         """Return the display name of a stream. It includes the context if the process has several contexts."""
         pid = process or 0
-        parts = ["context" if stream == NO_STREAM else f"stream {stream}", self.streams.get((pid, context, stream))]
-        if sum(owner == pid for owner, _ in self.contexts) > 1:
+        label = "unknown stream" if stream is None else "context" if stream == NO_STREAM else f"stream {stream}"
+        parts = [label, self.streams.get((pid, context, stream))]
+        if context is not None and sum(owner == pid for owner, _ in self.contexts) > 1:
             parts.insert(1, f"context {context}")
         return " · ".join(filter(None, parts))
 
@@ -347,12 +351,21 @@ def _format_range_label(domain_id: int, domain: str | None) -> str:
     return "NVTX" if name is None else f"NVTX [{name}]"
 
 
+def _append_process(name: str, process: int | None) -> str:
+    return name if process is None else f"{name} · pid {process}"
+
+
+def _order_stream(context: int | None, stream: int | None, order: int) -> tuple[int, int, int]:
+    """Return the sort key of a track of a stream. Unknown streams come first."""
+    return (-1 if context is None else context, -1 if stream is None else stream, order)
+
+
 def _build_thread_ids(process: int | None, thread: int | None) -> dict[str, int | None]:
     """Return the ids that identify a thread, by column name."""
     return {"process_id": process, "thread_id": thread}
 
 
-def _build_stream_ids(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
+def _build_stream_ids(process: Id, device: int, context: Id, stream: Id) -> dict[str, int | None]:
     """Return the ids that identify a stream, by column name."""
     return {"process_id": process, "device_id": device, "context_id": context, "stream_id": stream}
 
@@ -400,11 +413,16 @@ def create_thread_track_rule(label: str, order: int) -> Placement:
     return Placement(_THREAD, make_track, nests=True)
 
 
-def _create_projection_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_projection_track(names: TrackNames, process: Id, device: int, context: Id, stream: Id) -> Track:
     """Return the track of the projections of push/pop ranges on a stream."""
     name = f"NVTX · {names.format_stream_name(process, context, stream)}"
     attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream), PROJECTION)
-    return Track(names.create_gpu_range_group(process, device), name, (context, stream, PROJECTED), attributes)
+    return Track(
+        names.create_gpu_range_group(process, device),
+        name,
+        _order_stream(context, stream, PROJECTED),
+        attributes,
+    )
 
 
 def _create_start_end_projection_track(
@@ -414,17 +432,17 @@ def _create_start_end_projection_track(
     name = f"NVTX start/end · {names.format_stream_name(process, context, stream)}"
     attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream), PROJECTION)
     group = names.create_gpu_range_group(process, device)
-    return Track(group, name, (context, stream, PROJECTED_START_END), attributes)
+    return Track(group, name, _order_stream(context, stream, PROJECTED_START_END), attributes)
 
 
-def _create_stream_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_stream_track(names: TrackNames, process: Id, device: int, context: Id, stream: Id) -> Track:
     """Return the track of the activities on a stream."""
     name = names.format_stream_name(process, context, stream)
     attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream))
-    return Track(names.create_gpu_group(process, device), name, (context, stream, ACTIVITIES), attributes)
+    return Track(names.create_gpu_group(process, device), name, _order_stream(context, stream, ACTIVITIES), attributes)
 
 
-def _create_sync_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_sync_track(names: TrackNames, process: Id, device: int, context: Id, stream: Id) -> Track:
     """Return the track of the synchronizations of a stream.
 
     The device is taken from the context, because CUPTI records device 0 even in processes that use another device.
@@ -432,15 +450,18 @@ def _create_sync_track(names: TrackNames, process: int | None, device: int, cont
     group = names.create_gpu_range_group(process, names.contexts.get((process or 0, context)) or device)
     attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream))
     return Track(
-        group, f"{names.format_stream_name(process, context, stream)} · sync", (context, stream, SYNC), attributes
+        group,
+        f"{names.format_stream_name(process, context, stream)} · sync",
+        _order_stream(context, stream, SYNC),
+        attributes,
     )
 
 
-def _create_cuda_event_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_cuda_event_track(names: TrackNames, process: Id, device: int, context: Id, stream: Id) -> Track:
     """Return the track of the CUDA events on a stream."""
     name = f"{names.format_stream_name(process, context, stream)} · CUDA events"
     attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream))
-    return Track(names.create_gpu_group(process, device), name, (context, stream, EVENTS), attributes)
+    return Track(names.create_gpu_group(process, device), name, _order_stream(context, stream, EVENTS), attributes)
 
 
 def _create_page_fault_track(names: TrackNames, process: int | None, device: int) -> Track:
