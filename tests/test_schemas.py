@@ -265,3 +265,18 @@ def test_nulls_inside_a_dictionary_are_seen() -> None:
     kinds = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["push_pop", None]))
     with pytest.raises(SchemaError, match="column 'kind' of table 'nvtx_ranges' is not nullable, but it has 1 nulls"):
         schemas.conform(pa.table({"kind": kinds}), RANGES, ["kind"])
+
+
+def test_rows_with_equal_keys() -> None:
+    data = pa.table({"kernel_id": [1, 2, 1], "start_ns": [5, 6, 7]})
+    with pytest.raises(
+        SchemaError, match=r"^the key 'kernel_id' of table 'kernels' is not unique in 1 rows \(row 2\)$"
+    ):
+        schemas.check_rows(data, KERNELS)
+    schemas.check_rows(data.slice(1), KERNELS)
+
+
+def test_missing_columns_are_null() -> None:
+    made = schemas.conform(pa.table({"start_ns": [1, 2]}), KERNELS, ["start_ns", "name", "stream_id"])
+    assert made.schema.equals(schemas.arrow_schema(KERNELS, ["start_ns", "name", "stream_id"]))
+    assert made.to_pylist() == [{"start_ns": n, "name": None, "stream_id": None} for n in (1, 2)]

@@ -75,14 +75,24 @@ class Program:
                 "device_id": d,
                 "correlation_id": i + 1,
                 "process_id": 1,
+                "context_id": 1,
+                "stream_id": 7,
             }
             for n, s, e, d, i in self.kernels
         ]
 
     def _memcpys(self) -> list[dict[str, object]]:
-        place = {"process_id": 1, "device_id": 0, "dst_memory_kind": "Device", "bytes": 4096}
+        place = {"process_id": 1, "device_id": 0, "context_id": 1, "stream_id": 7, "bytes": 4096}
         return [
-            {"copy_kind": k, "src_memory_kind": m, "start_ns": s, "end_ns": e, "correlation_id": i + 1, **place}
+            {
+                "copy_kind": k,
+                "src_memory_kind": m,
+                "dst_memory_kind": "Device",
+                "start_ns": s,
+                "end_ns": e,
+                "correlation_id": i + 1,
+                **place,
+            }
             for k, m, s, e, i in self.copies
         ]
 

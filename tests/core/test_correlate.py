@@ -191,13 +191,15 @@ def test_each_of_two_crossing_ranges_is_projected_on_a_launch_in_both() -> None:
     assert found.select("name", "gpu_op_count").cast({"name": pl.String}).rows() == [("a", 1), ("b", 1)]
 
 
-def test_start_end_ranges_are_projected_on_the_launches_of_all_threads_during_them() -> None:
+@pytest.mark.parametrize("stream", [7, None])
+def test_start_end_ranges_are_projected_on_the_launches_of_all_threads_during_them(stream: int | None) -> None:
     kernels = launches((1, 7, 8, 0), (2, 20, 21, 0), (1, 40, 41, 0))
-    kernels["kernels"] = kernels["kernels"].with_columns(context_id=1, stream_id=7)
+    ids = {name: pl.lit(stream, pl.Int64) for name in ("context_id", "stream_id")}
+    kernels["kernels"] = kernels["kernels"].with_columns(**ids)
     ranges = nvtx(("a", 1, 0, 30), ("b", 1, 10, 15)).with_columns(kind=pl.lit("start_end"))
     found = Correlation(declared(nvtx_ranges=ranges, **kernels)).compute_projections()
-    columns = ["name", "start_ns", "end_ns", "gpu_op_count", "gpu_time_ns"]
-    assert found.select(columns).cast({"name": pl.String}).rows() == [("a", 8, 22, 2, 2)]
+    columns = ["name", "start_ns", "end_ns", "gpu_op_count", "gpu_time_ns", "context_id", "stream_id"]
+    assert found.select(columns).cast({"name": pl.String}).rows() == [("a", 8, 22, 2, 2, stream, stream)]
 
 
 @given(captures())

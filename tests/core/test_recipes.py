@@ -157,16 +157,18 @@ def test_all_recipes_agree_about_the_idle_time_of_a_gpu() -> None:
 
 
 PROCESSES = st.sampled_from([None, None, 1, 2])
+STREAMS = st.sampled_from([0, 1, None])
 
 
-@given(st.lists(st.tuples(PROCESSES, st.integers(0, 1), st.integers(0, 1), st.integers(0, 1)), max_size=12))
-def test_missing_process_ids_are_those_of_the_stream(rows: list[tuple[int | None, int, int, int]]) -> None:
+@given(st.lists(st.tuples(PROCESSES, st.integers(0, 1), st.integers(0, 1), STREAMS), max_size=12))
+def test_missing_process_ids_are_those_of_the_stream(rows: list[tuple[int | None, int, int, int | None]]) -> None:
     columns = ["process_id", "device_id", "context_id", "stream_id"]
     found = fill_process_ids(pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.Int64), orient="row"))
     expected = list(rows)
     for width in (4, 3, 2):
         owners = {
-            place: {r[0] for r in expected if r[1:width] == place} - {None} for place in {r[1:width] for r in expected}
+            place: {r[0] for r in expected if r[1:width] == place and None not in place} - {None}
+            for place in {r[1:width] for r in expected}
         }
         expected = [
             (next(iter(owners[r[1:width]])), *r[1:]) if r[0] is None and len(owners[r[1:width]]) == 1 else r

@@ -276,7 +276,7 @@ def test_other_data_tells_nothing_of_people_and_machines(capture: Path, tmp_path
 def test_without_process_and_thread(tmp_path: Path) -> None:
     made = trace(api_calls=[call(0, 1, process_id=None, thread_id=None)], kernels=[kernel(0, 1, process_id=None)])
     assert [e["pid"] for e in drawn(made, tmp_path)] == [0, 4_194_305]
-    assert list(names(made, tmp_path, "process_name").values()) == ["unknown process", "GPU 0 · pid 0"]
+    assert list(names(made, tmp_path, "process_name").values()) == ["unknown process", "GPU 0"]
 
 
 @pytest.mark.parametrize(
