@@ -128,7 +128,7 @@ def test_synchronous_sets_of_memory_that_the_cpu_uses() -> None:
     text = printed(compute_report(frames(memsets=[launches[0][0]], api_calls=[launches[0][1]]), "cuda_memset_sync"))
     assert text == (
         "Duration (ns),Start (ns),Memory Kind,Bytes (MB),PID,Device ID,Context ID,Green Context ID,Stream ID,API Name\n"
-        "10,5,Pinned,1.049,7,0,0,,3,cudaMemset_v3020\n"
+        "10,5,Pinned,1.049,7,0,,,3,cudaMemset_v3020\n"
     )
 
 
