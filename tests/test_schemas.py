@@ -61,6 +61,7 @@ def test_the_schemas_of_a_table_agree(schema: schemas.TableSchema) -> None:
 
 def test_the_schema_of_why_is_up_to_date() -> None:
     assert why_schema.FILE.read_text("utf-8") == why_schema.text(), "run make generate"
+    assert why_schema.WHAT_IF_FILE.read_text("utf-8") == why_schema.what_if_text(), "run make generate"
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ def generate_files() -> Iterator[tuple[Path, bytes]]:
 
     for generated in (correlation_reads, why_schema, names):
         yield generated.FILE, generated.text().encode()
+    yield why_schema.WHAT_IF_FILE, why_schema.what_if_text().encode()
 
 
 def main(*arguments: str) -> int:

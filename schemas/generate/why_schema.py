@@ -14,18 +14,21 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.core.diagnosis import answer, causes, ledger
+from tracekit.core.diagnosis import answer, causes, ledger, what_if
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FILE = schemas.FOLDER / "why.json"
+WHAT_IF_FILE = schemas.FOLDER / "what_if.json"
 _TYPES: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
 _OPTIONAL = ("rank", "ranks")
 _CLASSES = (
     *(answer.StepFigures, answer.LedgerPart, answer.Saving, answer.Place, answer.Evidence, answer.Rows),
     *(answer.CauseOfTime, answer.ColdSteps, answer.FirstCall, answer.Why),
 )
+_CLASSES_OF_WHAT_IF = (answer.StepFigures, answer.LedgerPart, answer.Saving, what_if.EditMatch, what_if.WhatIf)
 _RANGE_OF_PART = {
     "type": "object",
     "properties": {"range": {"type": ["string", "null"]}, "total_ns": {"type": "integer", "minimum": 0}},
@@ -34,9 +37,9 @@ _RANGE_OF_PART = {
 }
 
 
-def build() -> dict[str, Any]:
-    """Return the JSON Schema of the envelope."""
-    definitions = {cls.__name__: _build_class(cls) for cls in _CLASSES}
+def build(classes: tuple[type, ...] = _CLASSES, command: str = "why") -> dict[str, Any]:
+    """Return the JSON Schema of the envelope of a command. The last class is that of the answer."""
+    definitions = {cls.__name__: _build_class(cls) for cls in classes}
     texts = {"type": "array", "items": {"type": "string"}}
     properties = {
         "schema": {"const": answer.SCHEMA, "description": "Version of the envelope."},
@@ -44,12 +47,13 @@ def build() -> dict[str, Any]:
         "input": texts | {"description": "Paths of the captures."},
         "status": _build_type(answer.Status) | {"description": "The status of the answer, as in data."},
         "warnings": texts | {"description": "Warnings about the captures."},
-        "data": {"$ref": "#/$defs/Why"},
+        "data": {"$ref": f"#/$defs/{classes[-1].__name__}"},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "tracekit why",
-        "description": "What tracekit why --format json prints. Shares and savings are fractions, times are in ns.",
+        "title": f"tracekit {command}",
+        "description": f"What tracekit {command} --format json prints. "
+        "Shares and savings are fractions, times are in ns.",
         **_object(properties),
         "$defs": definitions,
     }
@@ -63,7 +67,7 @@ def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[
 
 def _build_class(cls: type) -> dict[str, Any]:
     """Return the schema of the object to which ``to_dict`` turns a dataclass."""
-    hints = typing.get_type_hints(cls, vars(answer) | {"Why": answer.Why})
+    hints = typing.get_type_hints(cls, {**vars(answer), **vars(what_if), "Why": answer.Why})
     descriptions = read_descriptions(cls)
     properties = {}
     for declared in dataclasses.fields(cls):
@@ -81,7 +85,9 @@ def _build_class(cls: type) -> dict[str, Any]:
         properties["places"]["items"] = _RANGE_OF_PART
     if cls is answer.CauseOfTime:
         properties["cause"]["examples"] = list(causes.NAMES)
-    return _object(properties, _OPTIONAL if cls is answer.Why else ())
+    if cls is what_if.EditMatch:
+        del properties["number"], properties["hint"]
+    return _object(properties, _OPTIONAL if cls in (answer.Why, what_if.WhatIf) else ())
 
 
 def _build_type(hint: Any) -> dict[str, Any]:
@@ -108,8 +114,13 @@ def read_descriptions(cls: type) -> dict[str, str]:
 
 
 def text() -> str:
-    """Return the content of the file."""
+    """Return the content of the file for ``why``."""
     return json.dumps(build(), indent=2, ensure_ascii=False) + "\n"
+
+
+def what_if_text() -> str:
+    """Return the content of the file for ``what-if``."""
+    return json.dumps(build(_CLASSES_OF_WHAT_IF, "what-if"), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_file() -> dict[str, Any]:
@@ -118,9 +129,9 @@ def read_file() -> dict[str, Any]:
     return schema
 
 
-def validate(envelope: Any) -> list[str]:
-    """Return what in an envelope contradicts the JSON Schema in the file, after it was written as JSON."""
-    schema = read_file()
+def validate(envelope: Any, file: Path = FILE) -> list[str]:
+    """Return what in an envelope contradicts the JSON Schema in a file, after it was written as JSON."""
+    schema: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return find_errors(json.loads(json.dumps(envelope)), schema, schema["$defs"])
 
 

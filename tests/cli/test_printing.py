@@ -295,7 +295,7 @@ class TestSchema:
         definitions = list(every["$defs"])
         assert definitions[: len(schemas.tables())] == list(schemas.tables())
         described = {name.split(".")[1] for name in definitions if "." in name}
-        assert described >= {name for kind in KINDS for name in list_names(kind)} | {"why"}
+        assert described >= {name for kind in KINDS for name in list_names(kind)} | {"why", "what_if"}
 
     def test_results(self, run: Run) -> None:
         report = json.loads(run("schema", "gpukernsum", "--format", "json").text)

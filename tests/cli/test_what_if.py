@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tracekit as tk
+from schemas.generate import why_schema
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -31,6 +32,7 @@ def test_text(run: Run) -> None:
 @pytest.mark.slow
 def test_json_has_the_envelope_of_why(run: Run) -> None:
     answer = json.loads(run("what-if", CAPTURE, "--edit", "call *Synchronize* removed", "--format", "json").text)
+    assert why_schema.validate(answer, why_schema.WHAT_IF_FILE) == []
     why = json.loads(run("why", CAPTURE, "--format", "json").text)
     assert list(answer) == list(why)
     assert answer["tool"] == why["tool"]
@@ -111,6 +113,7 @@ def test_a_step_takes_time(step_time_ns: int, run: Run) -> None:
 @pytest.mark.parametrize("capture", ["empty.sqlite", "cpu_only.sqlite"])
 def test_captures_without_gpu_work_have_an_answer(run: Run, capture: str) -> None:
     answer = json.loads(run("what-if", FIXTURES / capture, "--edit", "kernel * x2", "--format", "json", "-q").text)
+    assert why_schema.validate(answer, why_schema.WHAT_IF_FILE) == []
     why = json.loads(run("why", FIXTURES / capture, "--format", "json", "-q").text)
     assert answer["status"] == why["status"]
     assert answer["data"]["sentence"] == why["data"]["sentence"]

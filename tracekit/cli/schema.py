@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tracekit.schemas import TableSchema
 
 
+ANSWERS = ("why", "what_if")
+"""Methods whose results are objects, which a file in ``schemas`` describes."""
+
+
 def _list_names() -> Iterable[str]:
     return [*schemas.table_names(), *_find_results()]
 
@@ -87,9 +91,7 @@ def _build_json_schema_of_all(tables: dict[str, TableSchema], results: dict[str,
     The answers of ``why`` and ``what-if`` are objects, which are defined there, too.
     """
     rows = {name: schemas.build_json_schema(schema, name) for name, schema in {**tables, **results}.items()}
-    answers = {
-        f"method.{path.stem}": json.loads(path.read_text("utf-8")) for path in sorted(schemas.FOLDER.glob("w*.json"))
-    }
+    answers = {f"method.{n}": json.loads((schemas.FOLDER / f"{n}.json").read_text("utf-8")) for n in ANSWERS}
     first = next(iter(rows.values()))
     return {
         "$schema": first["$schema"],
