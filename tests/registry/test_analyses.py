@@ -1,4 +1,4 @@
-"""What analyses return is as they declare it, and plug-ins add further analyses."""
+"""What analyses return and read is as they declare it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.frames import declared
 from tests.conftest import FIXTURES
+from tracekit import schemas
+from tracekit.core.reads import find_read_columns
+from tracekit.core.reports import Request, compute_rows
 from tracekit.errors import MissingTableError
 from tracekit.registry.analyses import RECIPE, REPORT, RULE, Analysis, list_analyses
 
@@ -41,9 +45,9 @@ def get_name(analysis: Analysis) -> str:
     return analysis.name
 
 
-def check(frame: pl.DataFrame, declared: Sequence[Column]) -> None:
+def check(frame: pl.DataFrame, columns: Sequence[Column]) -> None:
     """Compare the columns of a result with their declaration. The declaration of a column ``*`` is that of all."""
-    expected = {c.name: c.type for c in declared}
+    expected = {c.name: c.type for c in columns}
     if "*" in expected:
         expected = dict.fromkeys(frame.columns, expected["*"])
     assert frame.columns == [*expected]
@@ -61,6 +65,18 @@ def test_columns_of_reports_and_rules(analysis: Analysis, traces: list[tk.Trace]
             check(trace.report(analysis.name).frame(), analysis.columns)
 
 
+@pytest.mark.parametrize("analysis", [*list_analyses(REPORT).values(), *list_analyses(RULE).values()], ids=get_name)
+def test_declared_tables_are_those_that_are_read(analysis: Analysis) -> None:
+    """Messages name the tables from which a result without rows is computed."""
+    if analysis.input == "tables":
+        request = Request(declared(), analysis.resolve_options({}))
+        reads = find_read_columns(
+            lambda frames: compute_rows(analysis, request.with_frames(frames)),
+            lambda table: schemas.create_example_frame(schemas.table(table)),
+        )
+        assert {*analysis.tables} == reads.keys() - {"capture_info"}
+
+
 @pytest.mark.parametrize("recipe", list_analyses(RECIPE).values(), ids=get_name)
 def test_columns_of_recipes(recipe: Analysis) -> None:
     options = {o.name: "x" for o in recipe.options if o.is_required}
@@ -68,9 +84,9 @@ def test_columns_of_recipes(recipe: Analysis) -> None:
     check_tables(tables, recipe.results)
 
 
-def check_tables(tables: dict[str, pl.DataFrame], declared: Sequence[TableSchema]) -> None:
-    assert [*tables] == [*(result.name for result in declared), "files"]
-    for result in declared:
+def check_tables(tables: dict[str, pl.DataFrame], results: Sequence[TableSchema]) -> None:
+    assert [*tables] == [*(result.name for result in results), "files"]
+    for result in results:
         index = [key for key in result.key if key not in tables[result.name].columns]
         check(tables[result.name], [c for c in result.columns if c.name not in index])
         assert all(column.doc.endswith(".") for column in result.columns)

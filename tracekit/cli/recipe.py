@@ -79,8 +79,8 @@ def _create_click_option(option: Option) -> Callable[[Callable[..., None]], Call
 
 
 def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of all recipes to a command. It receives the values that the user sets as ``options``."""
-    recipes = analyses.list_analyses(analyses.RECIPE).values()
+    """Add the options of built-in recipes to a command. It receives the values that the user sets as ``options``."""
+    recipes = analyses.list_built_in_analyses(analyses.RECIPE).values()
     declared = {option.name: option for recipe in recipes for option in recipe.options}
 
     @functools.wraps(command)
@@ -153,20 +153,22 @@ def recipe_command(
 
     Without -o, the main table is printed. With -o, each table is written to a file in a folder, with the file names of
     nsys.
+
+    Options can also follow the name of the recipe, as in gpu_gaps:gap=100:rows=10.
     """
-    from tracekit.core.recipes import find_recipe
     from tracekit.sets import recipe_files, recipes
     from tracekit.sets.notices import list_notices_of_ranks
 
     recipe, paths = _split_name_and_inputs(recipe, paths)
-    declared = find_recipe(recipe)
-    declared.resolve_options(options)
+    declared, values = analyses.parse_name(recipe, options, [analyses.RECIPE])
+    recipe = declared.name
+    declared.resolve_options(values)
     main = declared.results[0].name
     _check_table_and_style(style, out, table or main, [*(result.name for result in declared.results), recipes.FILES])
     check_time_unit(timeunit, style or ("table" if out is None else "parquet"))
     traces = select(load_set(paths, from_))
     with show_progress_bar("computing", quiet=quiet) as progress:
-        tables = recipes.run_recipe(traces, recipe, options, progress=progress)
+        tables = recipes.run_recipe(traces, recipe, values, progress=progress)
     missing = _explain_missing_rows(traces, recipe) if tables[main].is_empty() else []
     for message in missing or recipes.list_step_notes(tables):
         print_message(message, quiet=quiet)
@@ -200,7 +202,9 @@ def _split_name_and_inputs(name: str | None, arguments: tuple[CapturePath, ...])
     if name is not None:
         return name, arguments
     first, *paths = arguments
-    if (isinstance(first, str) or first.exists()) and str(first) not in analyses.list_names(analyses.RECIPE):
+    if (isinstance(first, str) or first.exists()) and str(first).partition(":")[0] not in analyses.list_names(
+        analyses.RECIPE
+    ):
         raise click.UsageError("the name of the recipe is missing: choose one with -r NAME. --list shows all recipes.")
     if not paths:
         raise click.UsageError("Missing argument 'IN...'.")
