@@ -63,7 +63,7 @@ def create_timeline_exporter(package: str, name: str, description: str, suffixes
 
     Args:
         package: Name of the package of the format. The function ``write`` of its module ``export`` writes one trace to
-            a file, and that of its module ``many`` several traces. The modules are imported on first use.
+            a file, and ``write_many`` several traces. The module is imported on first use.
         name: Name of the format.
         description: Description of the format for lists of formats.
         suffixes: File name suffixes of the format, beginning with the default.
@@ -88,4 +88,4 @@ def _write_many(
     package: str, traces: ManyTraces, path: Path, progress: Progress, *, options: Mapping[str, Any]
 ) -> None:
     """Write the events on the selected tracks of several traces to one file. Each trace has its own processes."""
-    importlib.import_module(f"{package}.many").write(traces, path, progress, select_tracks(options["tracks"]))
+    importlib.import_module(f"{package}.export").write_many(traces, path, progress, select_tracks(options["tracks"]))
