@@ -87,3 +87,13 @@ def test_a_recipe_imports_no_modules_of_other_recipes() -> None:
     assert "tracekit.core.recipes.sums" in modules
     unused = {*SLOW_MODULES, "tracekit.core.communication", "tracekit.core.ops", "tracekit.core.correlate"}
     assert not unused & {*modules}
+
+
+@pytest.mark.slow
+def test_a_test_imports_only_what_it_tests() -> None:
+    code = "import pytest, sys; pytest.main(['-q', '-n', '0', 'tests/text/test_text.py']); print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    assert " passed in " in printed
+    modules = printed.splitlines()[-1].split()
+    assert len([name for name in modules if name.startswith("tracekit.")]) < 20
+    assert not {"dash", "numpy", "pyarrow", "rich"} & {*modules}
