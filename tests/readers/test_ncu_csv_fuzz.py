@@ -83,9 +83,9 @@ def read(path: Path) -> None:
     sniff(source)
     trace = RecordedTables(LiveCapture(open_capture(source)), path=path)
     for name, schema in schemas.tables().items():
-        table = trace.read(name, schema.names)
+        table = trace.read_many({name: schema.names})[name]
         table.validate(full=True)
-        assert table.num_rows == trace.count(name)
+        assert table.num_rows == trace.count_many([name])[name]
 
 
 @pytest.mark.slow

@@ -404,9 +404,9 @@ def test_damaged_results(tmp_path: Path, table: str, result: tuple[str, bytes], 
         ("container.MAX_RESULTS", "ncu_launches"),
         ("container.MAX_NAMES", "ncu_launches"),
         ("metrics.MAX_METRICS", "ncu_metrics"),
-        ("rules.MAX_RULES", "ncu_rules"),
-        ("rules.MAX_SECTIONS", "ncu_rules"),
-        ("rules.MAX_ITEMS", "ncu_rules"),
+        ("rows.MAX_RULES", "ncu_rules"),
+        ("rows.MAX_SECTIONS", "ncu_rules"),
+        ("rows.MAX_ITEMS", "ncu_rules"),
         ("nvtx.MAX_ITEMS", "ncu_nvtx_ranges"),
     ],
 )
@@ -416,10 +416,10 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, tab
     def some(n: int) -> tk.Trace:
         stacks = [{"ranges": [{"name": b"r"}] * n}]
         parts = [metric(i % 2, whole=1) for i in range(n if limit == "metrics.MAX_METRICS" else 2)]
-        rule = made("Rule", body={"items": [{"message": {"type": 1}}] * (n if limit == "rules.MAX_ITEMS" else 2)})
+        rule = made("Rule", body={"items": [{"message": {"type": 1}}] * (n if limit == "rows.MAX_ITEMS" else 2)})
         result = kernel(
             *parts,
-            rules=[rule] * (n if limit == "rules.MAX_RULES" else 2),
+            rules=[rule] * (n if limit == "rows.MAX_RULES" else 2),
             sections=[made("Section", name=b"s")] * n,
             nvtx=made("NvtxState", threads=[{"thread_id": 1, "stacks": stacks}]),
         )

@@ -87,11 +87,12 @@ def differences(report: NsysCapture, export: NsysCapture) -> list[str]:
     found = []
     for name, sources in SOURCES.items():
         schema = schemas.table(name)
-        mine, theirs = report.read(name, schema.names), export.read(name, schema.names)
+        mine, theirs = (r.read_many({name: schema.names})[name] for r in (report, export))
         if name == "capture_info" or (name in LATER and sources.first_table not in export.tables.columns):
             continue
-        if mine.num_rows != theirs.num_rows or report.count(name) != mine.num_rows:
-            found.append(f"{name}: {mine.num_rows} rows, {report.count(name)} counted, {theirs.num_rows} in the export")
+        count = report.count_many([name])[name]
+        if not mine.num_rows == theirs.num_rows == count:
+            found.append(f"{name}: {mine.num_rows} rows, {count} counted, {theirs.num_rows} in the export")
             continue
         columns = [c for c in schema.names if plain(mine[c]) != plain(theirs[c])]
         found += [f"{name}.{c}" for c in columns if exported(export, name, c) or theirs[c].null_count < len(theirs)]
