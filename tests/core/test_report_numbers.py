@@ -153,3 +153,4 @@ def test_values_are_numbers_with_the_digits_that_are_printed() -> None:
         data,
     )
     assert report.frame().rows() == [(1.235, 1), (2.0, None)]
+    assert printed(report) == "X,N\n1.235,1\n2.000,\n"

@@ -22,7 +22,7 @@ from tests.conftest import FIXTURES
 from tracekit import registry, schemas
 from tracekit.errors import PluginError, TracekitError, TracekitWarning
 from tracekit.registry import analyses, detection
-from tracekit.registry.analyses import REPORT, Analysis, Option, ResultColumn
+from tracekit.registry.analyses import RECIPE, REPORT, RULE, Analysis, Option, ResultColumn
 from tracekit.registry.source import Source
 
 TABLE = pa.table({"name": ["made"], "value": ["by a plug-in"]})
@@ -360,6 +360,7 @@ class TestWhatStays:
                 trace.table("kernels")
 
 
+GROUP = "tracekit.analyses"
 COLUMNS = (ResultColumn("Kernels", "int64", "Number of kernels.", field="count"),)
 
 
@@ -370,15 +371,15 @@ def count_kernels(request: Any) -> pl.LazyFrame:
 def create_analysis(name: str, compute: Any = count_kernels, **changes: Any) -> Analysis:
     results = (schemas.TableSchema(name, "A test.", (), COLUMNS),)
     options = (Option("factor", "A factor.", "integer", 1),)
-    fields = {"doc": "A test.", "compute": compute, "results": results, "options": options}
-    return Analysis(REPORT, name, **{**fields, **changes})
+    fields = {"kind": REPORT, "doc": "A test.", "compute": compute, "results": results, "options": options}
+    return Analysis(name=name, **{**fields, **changes})
 
 
 class TestAnalyses:
     """A plug-in adds reports, rules and recipes, and tables that its reader returns."""
 
     def test_report(self, install: Callable[..., None]) -> None:
-        install(create_analysis("kernel_count", tables=("kernels",)), "tracekit.analyses")
+        install(create_analysis("kernel_count", tables=("kernels",)), GROUP)
         trace = tk.load(FIXTURES / "train_amp.sqlite")
         assert trace.stats("kernel_count:factor=2").rows() == [(2 * trace.count("kernels"),)]
         assert "kernel_count" in analyses.list_names(REPORT)
@@ -386,8 +387,18 @@ class TestAnalyses:
             trace.stats("kernel_count", options={"factor": "x"})
         assert tk.Trace.from_tables({}).explain_missing_rows("kernel_count").sentence
 
+    def test_rule_and_recipe(self, install: Callable[..., None]) -> None:
+        install(create_analysis("many_kernels", kind=RULE), GROUP)
+        trace = tk.load(FIXTURES / "train_amp.sqlite")
+        assert trace.analyze("many_kernels").rows() == [(trace.count("kernels"),)]
+        analyses._load_plugins.cache_clear()
+        analyses._load_all_plugins.cache_clear()
+        install(create_analysis("mine", lambda request: {"mine": count_kernels(request).collect()}, kind=RECIPE), GROUP)
+        tables = tk.load_many(FIXTURES / "ranks").recipe("mine", factor=0)  # type: ignore[call-arg]
+        assert tables["mine"].rows() == [(0, 0), (0, 1)]
+
     def test_errors_name_the_plug_in(self, install: Callable[..., None]) -> None:
-        install(create_analysis("kernel_count", failing(ValueError("bad value"))), "tracekit.analyses")
+        install(create_analysis("kernel_count", failing(ValueError("bad value"))), GROUP)
         with pytest.raises(PluginError, match=f"the function 'compute' of {NAME} failed: ValueError: bad value"):
             tk.Trace.from_tables({}).stats("kernel_count")
 
@@ -404,7 +415,7 @@ class TestAnalyses:
         ],
     )
     def test_is_skipped(self, analysis: Analysis, problem: str, install: Callable[..., None]) -> None:
-        install(analysis, "tracekit.analyses")
+        install(analysis, GROUP)
         with pytest.warns(TracekitWarning, match=f"^{NAME} was skipped: {problem}"):
             names = analyses.list_names(REPORT)
         assert "x" not in names

@@ -104,10 +104,6 @@ def has_rows(frames: Frames, table: str) -> bool:
     return not frames(table).select(pl.first()).head(1).collect().is_empty()
 
 
-def _create_request_with_empty_tables(request: Request) -> Request:
-    return replace(request, frames=lambda table: request.frames(table).clear())
-
-
 def has_legacy_rounding(frames: Frames) -> bool:
     """Return whether averages must be rounded like SQLite before 3.43.
 
