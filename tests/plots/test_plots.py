@@ -64,11 +64,7 @@ def test_every_figure_of_every_kind_of_capture() -> None:
 def test_the_rows_of_every_figure_are_as_declared(amp: tk.Trace) -> None:
     for name, analysis in list_analyses("figure").items():
         with contextlib.suppress(tk.errors.MissingTableError):
-            rows, (result,) = amp._view.figure_rows(name), analysis.results
-            assert set(rows.columns) == set(result.names) or not result.names, name
-            assert {c.name for c in result.columns if rows[c.name].has_nulls()} <= {
-                c.name for c in result.columns if c.nullable
-            }
+            assert set(amp._view.figure_rows(name).columns) == set(analysis.results[0].names), name
 
 
 @pytest.mark.core
@@ -194,7 +190,7 @@ def test_groups_of_one_direction(amp: tk.Trace) -> None:
         amp.plot.groups("gpu_time")
     with pytest.raises(tk.errors.UnknownFormatError, match="'up' is not a valid value of the option 'direction'"):
         amp.plot.groups(direction="up")  # type: ignore[arg-type]
-    with pytest.raises(tk.errors.UnknownFormatError, match="there is no figure 'top'"):
+    with pytest.raises(tk.errors.UnknownFormatError, match="unknown figure 'top'"):
         amp._view.figure_rows("top")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.core.figures import MAX_BARS, FigureInputs
-from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
+from tracekit.core.figures import FigureInputs
+from tracekit.errors import MissingTableError
 from tracekit.plan.plan import Correlate
 from tracekit.plan.tables import get_rollup, get_tables
-from tracekit.plots import FIGURES, draw_figure
+from tracekit.plots import draw_figure
 from tracekit.registry.absence import State, create_recording_hint
-from tracekit.registry.analyses import find_analysis
+from tracekit.registry.analyses import FIGURE, parse_name
 from tracekit.registry.tables import count_rows, scan_table
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from tracekit.core.rollup import Rollup
     from tracekit.plan.view import TraceView
+
+MAX_BARS = 400
+"""Maximum number of bars in a bar chart."""
 
 
 def compute_figure_rows(view: TraceView, name: str, **options: Any) -> pl.DataFrame:
@@ -36,10 +39,8 @@ def compute_figure_rows(view: TraceView, name: str, **options: Any) -> pl.DataFr
         MissingTableError: The capture has no data for the analysis. The error states why, and its hint what to record.
         UnknownFormatError: The analysis or an option does not exist, or the value of an option is not allowed.
     """
-    analysis = find_analysis("figure", name)
-    if analysis is None:
-        raise UnknownFormatError(f"there is no figure {name!r}", hint=create_choices_hint("figures", FIGURES, name))
-    values = analysis.resolve_options({option: value for option, value in options.items() if value is not None})
+    chosen = {option: value for option, value in options.items() if value is not None}
+    analysis, values = parse_name(name, chosen, [FIGURE])
     plan = view.plan
     inputs = FigureInputs(
         view,
@@ -48,7 +49,7 @@ def compute_figure_rows(view: TraceView, name: str, **options: Any) -> pl.DataFr
         plan.window,
     )
     try:
-        rows: pl.DataFrame = analysis.load_compute_function()(inputs, **values)
+        rows: pl.DataFrame = analysis.load_compute_function()(inputs, **analysis.resolve_options(values))
     except MissingTableError as e:
         if e.hint is not None:
             raise MissingTableError(e.message, path=view.path, hint=e.hint) from None

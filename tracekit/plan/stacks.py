@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.core.figures import NAME, NODES, declare_figure
 from tracekit.core.figures.stacks import CallTree, compute_function_totals, select_heaviest_calls
 from tracekit.errors import MissingTableError
-from tracekit.exporters.stacks.options import EVENT_OPTIONS, EVENTS, StackSelection
+from tracekit.exporters.stacks.options import EVENTS, StackSelection
 from tracekit.exporters.stacks.profile import has_stacks, read_profile
-from tracekit.schemas import Column
 
 if TYPE_CHECKING:
     from tracekit.core.figures import FigureInputs
@@ -45,38 +43,3 @@ def _read_call_tree(inputs: FigureInputs, *, events: str | None, **options: Any)
     own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
     rows = pl.DataFrame({"name": profile.functions, "module": profile.modules})
     return CallTree(profile.parents, profile.depths, profile.labels, own, rows)
-
-
-_FUNCTION = (NAME, Column("module", "string", "Program or library of the function.", nullable=True))
-ANALYSES = (
-    declare_figure(
-        "stacks",
-        "One call stack with a large weight, as a node of a tree.",
-        stacks,
-        (
-            Column("node", "int64", "Id of the node."),
-            Column("parent", "int64", "Id of the node of the caller. Null for the root.", nullable=True),
-            Column("value", "int64", "Weight of the stacks that end at the node or below it."),
-            Column("count", "int64", "Weight of the stacks that end at the node."),
-            Column("width", "int64", "The value, or the sum of the widths of the children if that is larger."),
-            Column("own", "int64", "Width that the children in the tree do not fill."),
-            *_FUNCTION,
-            Column("weight", "string", "What the weights are: samples, or time in ns."),
-        ),
-        tables=("stacks",),
-        options=(*EVENT_OPTIONS, NODES),
-    ),
-    declare_figure(
-        "functions",
-        "One function in call stacks, the one with the largest weight first.",
-        functions,
-        (
-            *_FUNCTION,
-            Column("self", "int64", "Weight of the events whose innermost function it is."),
-            Column("total", "int64", "Weight of the events whose call stack contains the function."),
-        ),
-        tables=("stacks",),
-        options=EVENT_OPTIONS,
-    ),
-)
-"""The data of the figures of call stacks."""

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from tracekit.errors import UnknownFormatError, create_choices_hint
-from tracekit.schemas import Column, TableSchema, load_declared_analyses
+from tracekit.schemas import Column, TableSchema, load_declared_analyses, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,10 +24,8 @@ Scope: TypeAlias = Literal["trace", "set", "ncu"]
 MAX_INTEGER = (1 << 63) - 1
 _MAX_DIGITS = 19
 _FLAGS = {"yes": True, "no": False}
-REPORT, RULE, RECIPE, METHOD = "report", "rule", "recipe", "method"
-KINDS = (REPORT, RULE, RECIPE, METHOD)
-BUILTIN_MODULES: Mapping[str, tuple[str, ...]] = {"figure": ("tracekit.core.figures", "tracekit.plan.stacks")}
-"""The modules whose attribute ``ANALYSES`` lists the declarations of a kind of analysis, by kind."""
+REPORT, RULE, RECIPE, METHOD, FIGURE = "report", "rule", "recipe", "method", "figure"
+KINDS = (REPORT, RULE, RECIPE, METHOD, FIGURE)
 
 
 class Option(NamedTuple):
@@ -314,36 +312,37 @@ class _Declared(NamedTuple):
 
 
 @functools.cache
-def _load_declarations(kind: str) -> Mapping[str, _Declared | Analysis]:
+def _load_declarations(kind: str) -> Mapping[str, _Declared]:
     """Return the declarations of built-in analyses by name, which ``_build_declared`` converts to ``Analysis``."""
     files = [file for file in load_declared_analyses().values() if file["kind"] == kind]
-    declared = {name: _Declared(raw, file) for file in files for name, raw in file["analyses"].items()}
-    modules = map(import_module, BUILTIN_MODULES.get(kind, ()))
-    return {**declared, **{each.name: each for module in modules for each in module.ANALYSES}}
+    return {name: _Declared(raw, file) for file in files for name, raw in file["analyses"].items()}
 
 
 @functools.cache
 def _map_old_names(kind: str) -> Mapping[str, str]:
-    declared = {name: each for name, each in _load_declarations(kind).items() if isinstance(each, _Declared)}
-    return {old: name for name, each in declared.items() for old in each.raw.get("old_names", ())}
+    return {old: name for name, each in _load_declarations(kind).items() for old in each.raw.get("old_names", ())}
 
 
 @functools.cache
 def _build_declared(kind: str, name: str) -> Analysis:
     declared = _load_declarations(kind)[name]
-    if isinstance(declared, Analysis):
-        return declared
     raw = {**declared.file.get("defaults", {}), **_convert_lists(declared.raw)}
     options = _merge_with_shared(declared.file, "options")
-    columns = raw.pop("columns", ())
+    columns, rows_of = raw.pop("columns", ()), raw.pop("rows_of", "")
     results = raw.pop("results", ({"name": name, "doc": raw["doc"], "columns": columns},))
     return Analysis(
         kind,
         name,
         options=tuple(Option(name, **_convert_lists(options[name])) for name in raw.pop("options", ())),
-        results=tuple(_build_result(result, declared.file) for result in results),
+        results=_find_results(rows_of) if rows_of else tuple(_build_result(each, declared.file) for each in results),
         **_convert_lists(raw),
     )
+
+
+def _find_results(location: str) -> tuple[TableSchema, ...]:
+    """Return a declared table, or the result of another analysis, such as ``rule.gpu_idle_causes``."""
+    kind, _, name = location.rpartition(".")
+    return _build_declared(kind, name).results if kind else (table(name),)
 
 
 def _build_result(raw: Mapping[str, Any], file: Mapping[str, Any]) -> TableSchema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracekit.registry.analyses import Option
+from tracekit.registry.analyses import FIGURE, Option, parse_name
 from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
@@ -22,25 +22,7 @@ EVENTS = {
     "python_calls": "Python stacks of CUDA calls",
 }
 """Titles of the events that can have call stacks, by name: that of a table, or ``python_calls``."""
-EVENT_OPTIONS = (
-    Option(
-        "events",
-        "events whose stacks are exported: cpu_samples, osrt_calls, api_calls, python_samples (periodic samples "
-        "of Python) or python_calls (Python stacks of CUDA API calls); by default, the first of them that have stacks",
-        choices=tuple(EVENTS),
-    ),
-    Option(
-        "weight",
-        "weight of a stack: samples (the number of events, default) or time (the duration of calls, or the "
-        "sampling period of each sample)",
-        default="samples",
-        choices=("samples", "time"),
-    ),
-    Option("thread", "id of the thread whose stacks are exported (default: all threads)", "integer"),
-    Option("process", "id of the process whose stacks are exported (default: all processes)", "integer"),
-)
-"""The options that select the events and their weights."""
-_EVENTS, _WEIGHT, *_IDS = EVENT_OPTIONS
+_EVENTS, _WEIGHT, *_IDS = parse_name("functions", kinds=[FIGURE])[0].options
 OPTIONS = (
     _EVENTS,
     _WEIGHT,

@@ -15,7 +15,7 @@ from dash import html
 from tracekit.errors import TracekitError
 from tracekit.plots import recipes as plots
 from tracekit.registry.absence import State as Reason
-from tracekit.registry.analyses import find_analysis
+from tracekit.registry.analyses import FIGURE, find_analysis
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid
 from tracekit.view import ranks as sets_of_ranks
@@ -194,7 +194,7 @@ class Page:
         """Tables of which at least one must have rows, or an empty tuple if the page always has data."""
         if self.needs is not None:
             return self.needs
-        figures = [find_analysis("figure", name) for name in self.figures]
+        figures = [find_analysis(FIGURE, name) for name in self.figures]
         return tuple(table for each in figures if each for table in each.tables) or (
             find_dataset(self.tables[0]).shows,
         )
