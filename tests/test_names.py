@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,13 @@ def test_functions_named_as_predicates_return_bool() -> None:
     ]
     assert len(checked) > 50
     assert [each for each in checked if not each[2].startswith(("bool", "TypeGuard", "TypeIs"))] == []
+
+
+def test_the_name_of_a_class_means_one_thing() -> None:
+    """No two modules define public classes with the same name."""
+    modules: defaultdict[str, set[Path]] = defaultdict(set)
+    for path, node in nodes():
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            modules[node.name].add(path)
+    assert len(modules) > 500
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}

@@ -18,12 +18,12 @@ from tracekit.plan import (
     JoinNcu,
     OpenedFile,
     Plan,
+    PlanStep,
     RecordedTables,
     RollUp,
     Selection,
     SelectRows,
     SelectTables,
-    Step,
     TraceView,
 )
 from tracekit.registry import analyses, detection, tables
@@ -692,7 +692,7 @@ class Trace:
 
         presence.check_selection(self._view, time=time, devices=devices, domains=domains)
         selection = Selection(time, _convert_to_tuple(devices), _convert_to_tuple(domains), min_duration_ns)
-        steps: list[Step] = [SelectRows(selection)]
+        steps: list[PlanStep] = [SelectRows(selection)]
         if nvtx is not None:
             steps.append(SelectRows(self._create_range_selection(nvtx)))
         if tables is not None:
@@ -852,7 +852,7 @@ class Trace:
     def __deepcopy__(self, memo: object) -> Trace:
         return self.__copy__()
 
-    def _with_steps(self, *steps: Step) -> Trace:
+    def _with_steps(self, *steps: PlanStep) -> Trace:
         """Return a trace with additional steps, such as a selection, in the plan by which its tables are computed."""
         return Trace(self._plan.add_steps(*steps), path=self.path, format=self.format)
 

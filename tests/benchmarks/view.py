@@ -23,8 +23,8 @@ import flask
 import polars as pl
 from tracekit.system import memory
 from tracekit.view import pages, query
-from tracekit.view.captures import Captures, open_captures
-from tracekit.view.state import CaptureAggregation, State
+from tracekit.view.captures import ViewedCaptures, open_captures
+from tracekit.view.state import CaptureAggregation, PageState
 
 SMALL = Path(__file__).parents[2] / "fixtures" / "train_amp.sqlite"
 FILTER = {"duration_ns": {"filterType": "number", "type": "greaterThan", "filter": 3000}}
@@ -38,16 +38,16 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def page(captures: Captures, start: int = 0, **options: str) -> Callable[[], query.Page]:
+def page(captures: ViewedCaptures, start: int = 0, **options: str) -> Callable[[], query.SentRows]:
     """A request for 100 rows of the launches of kernels."""
     return lambda: query.load_page(
         captures, query.Query("launches", CaptureAggregation(), **options), start, start + 100
     )
 
 
-def overview(captures: Captures, at: CaptureAggregation) -> Callable[[], list[Any]]:
+def overview(captures: ViewedCaptures, at: CaptureAggregation) -> Callable[[], list[Any]]:
     """The overview of an aggregation."""
-    return lambda: pages.build_page(pages.Context(captures, State("", at), dark=False))
+    return lambda: pages.build_page(pages.Context(captures, PageState("", at), dark=False))
 
 
 def peak() -> float:
@@ -55,21 +55,21 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def resident(captures: Captures) -> float:
+def resident(captures: ViewedCaptures) -> float:
     """Resident memory in MB, after polars has returned freed memory to the system."""
     captures.free_working_data()
     time.sleep(3)
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize() / 1e6
 
 
-def open_pages(captures: Captures, at: CaptureAggregation) -> None:
+def open_pages(captures: ViewedCaptures, at: CaptureAggregation) -> None:
     """Open all pages that a capture has."""
     for each in pages.list_available_pages(captures, captures[at]):
-        pages.build_page(pages.Context(captures, State(each.name, at), dark=False))
+        pages.build_page(pages.Context(captures, PageState(each.name, at), dark=False))
         captures.free_working_data()
 
 
-def size_of_tables(captures: Captures) -> float:
+def size_of_tables(captures: ViewedCaptures) -> float:
     """Size of all tables with all columns in MB."""
     trace = captures.all[0].get_aggregated_trace(CaptureAggregation())
     return sum(trace.table(name).nbytes for name in trace.tables) / 1e6

@@ -13,7 +13,7 @@ from tracekit.core.communication import Communication, read_call_tables
 from tracekit.core.diagnosis import (
     Examination,
     Options,
-    Plan,
+    RankPlan,
     Why,
     examine_processes,
     explain_job,
@@ -146,7 +146,7 @@ class Job:
         """The roll-ups of all ranks, once all events have been added."""
         return [program.rollup() for program in self.ranks]
 
-    def plan(self) -> tuple[dict[int, dict[int | None, Plan]], list[str]]:
+    def plan(self) -> tuple[dict[int, dict[int | None, RankPlan]], list[str]]:
         """Return the plans of all ranks, one capture each."""
         tables = [read_call_tables(program.frames) for program in self.ranks]
         ranked = {

@@ -359,13 +359,13 @@ def test_a_folder_that_vanishes_while_a_database_is_written(
 
     folder = tmp_path / "d"
     folder.mkdir()
-    real = databases.Database.insert
+    real = databases.DatabaseWriter.insert
 
-    def insert(self: databases.Database, *arguments: object) -> None:
+    def insert(self: databases.DatabaseWriter, *arguments: object) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         real(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(databases.Database, "insert", insert)
+    monkeypatch.setattr(databases.DatabaseWriter, "insert", insert)
     said = run("convert", TRAIN, folder / "out", "--to", "dlprof-db", status=1).stderr
     assert said.startswith(f"tracekit: {folder / 'out'}: ")
     assert said.count("\n") == 2

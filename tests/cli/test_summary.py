@@ -13,7 +13,7 @@ import tracekit as tk
 from tests.cli.test_absence import made_report
 from tests.cli.test_terminal import FIXTURES, TRAIN
 from tracekit.cli import summary
-from tracekit.cli.summary import MAX_PARTS, Finding, Findings
+from tracekit.cli.summary import MAX_PARTS, Findings, PrintedFinding
 from tracekit.registry.describe import format_row_count
 from tracekit.registry.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
@@ -94,7 +94,7 @@ class TestFile:
 
     @pytest.mark.parametrize(("count", "text"), [(1, "1 finding"), (2, "all 2 findings")])
     def test_number_of_findings(self, run: Run, monkeypatch: pytest.MonkeyPatch, count: int, text: str) -> None:
-        findings = Findings([Finding("problem", "", "")] * count, count, "stats {} -r advise")
+        findings = Findings([PrintedFinding("problem", "", "")] * count, count, "stats {} -r advise")
         monkeypatch.setattr(summary, "collect_findings", lambda _: findings)
         assert f"\n{text}: tracekit stats " in run(FIXTURES / "ncu" / "ncu_basic.ncu-rep").text
 

@@ -18,7 +18,7 @@ from tracekit.exporters.chrome_trace import events, export
 from tracekit.exporters.timeline import batches, exporter, kinds
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.exporter import BY_DEFAULT, concat_expr
-from tracekit.exporters.timeline.kinds import Arg, Value
+from tracekit.exporters.timeline.kinds import Arg, ArgumentValue
 from tracekit.plan import ROLLED_UP
 
 Event = dict[str, Any]
@@ -412,7 +412,7 @@ def test_thousandths_are_exact(number: int) -> None:
 @given(st.none() | st.integers(-(2**62), 2**62))
 def test_thousandths_in_arguments_can_be_negative(number: int | None) -> None:
     """Floor division would write -5 as -1.995."""
-    arg = Arg("t", (Value(kinds.THOUSANDTHS, pl.col("n")),))
+    arg = Arg("t", (ArgumentValue(kinds.THOUSANDTHS, pl.col("n")),))
     written = pl.DataFrame({"n": pl.Series([number], dtype=pl.Int64)}).select(events.arg_expr(arg)).item()
     expected = None if number is None else f"{'-' * (number < 0)}{abs(number) // 1000}.{abs(number) % 1000:03}"
     assert written == expected

@@ -254,11 +254,11 @@ numbers = st.integers(0, 2**64 - 1) | st.integers(0, 300)
 @given(st.lists(st.tuples(numbers, st.booleans(), numbers), min_size=1, max_size=20))
 def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) -> None:
     values, present, ids = zip(*rows, strict=True)
-    annotation: list[wire.Column] = [
+    annotation: list[wire.EncodedColumn] = [
         wire.Constant(wire.encode_field_tag("DebugAnnotation", "uint_value")),
         wire.encode_varints(np.array(values, np.uint64)),
     ]
-    event: list[wire.Column] = [
+    event: list[wire.EncodedColumn] = [
         *wire.encode_submessage(
             wire.encode_field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)
         ),

@@ -29,12 +29,12 @@ from tracekit.plan import (
     JoinNcu,
     LiveCapture,
     Plan,
+    PlanStep,
     RecordedTables,
     RollUp,
     Selection,
     SelectRows,
     SelectTables,
-    Step,
     get_tables,
 )
 from tracekit.readers.nsys.capture import NsysCapture
@@ -76,7 +76,7 @@ def recorded(capture: Capture | dict[str, pa.Table]) -> RecordedTables:
     return RecordedTables(origin, opened=origin.open(), path=Path("file") if isinstance(capture, Capture) else None)
 
 
-def tables(of: RecordedTables, *steps: Step) -> Tables:
+def tables(of: RecordedTables, *steps: PlanStep) -> Tables:
     """The tables after some steps."""
     return get_tables(Plan(of).add_steps(*steps))
 
@@ -348,7 +348,7 @@ def test_some_tables(layer: RecordedTables) -> None:
 
 
 RESULTS, GRAPH = (Plan(RecordedTables(InMemory({}))) for _ in range(2))
-STEPS: st.SearchStrategy[Step] = st.one_of(
+STEPS: st.SearchStrategy[PlanStep] = st.one_of(
     st.builds(SelectTables, st.frozensets(st.sampled_from(["kernels", "ops", "nvtx_ranges", "ncu_launches"]))),
     st.builds(
         SelectRows, st.builds(Selection, time=st.none() | st.just((5, None)), min_duration_ns=st.none() | st.just(3))
@@ -362,7 +362,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 
 @settings(max_examples=examples(400))
 @given(data=st.data(), steps=st.lists(STEPS, max_size=6))
-def test_any_order_of_steps_is_one_plan(data: st.DataObject, steps: list[Step]) -> None:
+def test_any_order_of_steps_is_one_plan(data: st.DataObject, steps: list[PlanStep]) -> None:
     source = RecordedTables(InMemory({}))
     plan = Plan(source).add_steps(*steps)
     other = Plan(source).add_steps(*data.draw(st.permutations(steps)))

@@ -13,7 +13,7 @@ from tracekit import schemas
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_rep import layout
-from tracekit.readers.nsys_rep.capture import RepCapture
+from tracekit.readers.nsys_rep.capture import NsysReportCapture
 from tracekit.registry.source import Source
 from tracekit.registry.tables import read_chunks
 
@@ -43,19 +43,19 @@ def test_fuzzing_starts_from_every_declared_message() -> None:
 
 
 @pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> RepCapture:
+def capture(tmp_path_factory: pytest.TempPathFactory) -> NsysReportCapture:
     path: Path = tmp_path_factory.mktemp("made") / "made.nsys-rep"
     path.write_bytes(made_report())
-    return RepCapture(Source(path))
+    return NsysReportCapture(Source(path))
 
 
-def test_the_made_report_has_events_of_every_kind(capture: RepCapture) -> None:
+def test_the_made_report_has_events_of_every_kind(capture: NsysReportCapture) -> None:
     assert [t for t in layout.TABLES if not capture.report.count_rows([(t, None)])[0]] == []
     assert capture.undecoded == {}
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
-def test_every_column_from_a_report_has_a_value(name: str, capture: RepCapture) -> None:
+def test_every_column_from_a_report_has_a_value(name: str, capture: NsysReportCapture) -> None:
     schema = schemas.table(name)
     data = read_chunks(capture, name, schema.names)
     mapping = SOURCES[name]

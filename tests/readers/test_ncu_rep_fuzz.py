@@ -18,7 +18,7 @@ from tests.conftest import ALL
 from tests.readers.test_nsys_rep_fuzz import changed, peak_bytes
 from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.readers.ncu_rep.capture import RepCapture
+from tracekit.readers.ncu_rep.capture import NcuReportCapture
 from tracekit.readers.ncu_rep.container import message_class
 from tracekit.registry.source import Source
 
@@ -122,7 +122,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 def outcome(path: Path) -> str:
     """Read everything; say how it ended."""
     try:
-        capture = RepCapture(Source(path))
+        capture = NcuReportCapture(Source(path))
         for name in capture.names():
             table = schemas.table(name)
             schemas.conform(capture.read(name, table.names), table, path=path).validate(full=True)

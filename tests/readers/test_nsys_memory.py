@@ -10,7 +10,7 @@ from tests.builders.nsys_rep import Parts, event, message, strings
 from tests.builders.nsys_sqlite import FIXTURES, edited
 from tests.secrets_of import texts
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.nsys_rep.capture import RepCapture
+from tracekit.readers.nsys_rep.capture import NsysReportCapture
 from tracekit.registry.source import Source
 
 PROCESS = 1 << 48 | 9 << 24
@@ -142,7 +142,7 @@ def test_compilations_overheads_and_system_calls_are_told_from_other_calls(tmp_p
     assert rows(path, "overheads", "overhead_id", "start_ns", "overhead_type") == [(1, 5, "Undefined")]
     assert rows(path, "syscalls", "syscall_id", "name", "event_class", "return_value") == [(1, "first", 107, 0)]
     assert rows(path, "api_calls", "api_call_id") == [(1,)]
-    assert RepCapture(Source(path)).undecoded == {}
+    assert NsysReportCapture(Source(path)).undecoded == {}
 
 
 def test_calls_of_libraries_include_their_marks(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_calls_of_libraries_include_their_marks(tmp_path: Path) -> None:
         (4, "cuBLAS", 36, "first"),
     ]
     assert rows(path, "cuda_overheads", "cuda_overhead_id", "correlation_id") == [(1, 6)]
-    assert RepCapture(Source(path)).undecoded == {}
+    assert NsysReportCapture(Source(path)).undecoded == {}
 
 
 def test_paths_in_caches_and_messages_are_redacted(tmp_path: Path) -> None:

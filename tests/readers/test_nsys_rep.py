@@ -19,7 +19,7 @@ from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys_rep import READER, events
-from tracekit.readers.nsys_rep.capture import RepCapture
+from tracekit.readers.nsys_rep.capture import NsysReportCapture
 from tracekit.readers.nsys_rep.container import OFFSETS, UI_DATA, RawData
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry.source import Source
@@ -49,11 +49,11 @@ LATER = ("processes", "diagnostics", "jit_operations", "cuda_overheads", "networ
 """Tables that every report holds, but that only later versions of nsys export."""
 
 
-def read(path: Path) -> RepCapture:
-    return RepCapture(Source(path))
+def read(path: Path) -> NsysReportCapture:
+    return NsysReportCapture(Source(path))
 
 
-def written(folder: Path, data: bytes) -> RepCapture:
+def written(folder: Path, data: bytes) -> NsysReportCapture:
     path = folder / "made.nsys-rep"
     path.write_bytes(data)
     return read(path)
@@ -443,7 +443,7 @@ def test_reader_opens_a_capture(tmp_path: Path) -> None:
     path = tmp_path / "made.nsys-rep"
     path.write_bytes(Parts([RANGE]).pack())
     capture = READER.open(Source(path))
-    assert isinstance(capture, RepCapture)
+    assert isinstance(capture, NsysReportCapture)
     assert count_rows(capture, "nvtx_ranges") == 1
     assert count_rows(capture, "kernels") == 0
     capture.close()

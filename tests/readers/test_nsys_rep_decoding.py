@@ -154,7 +154,7 @@ def test_blocks_end_to_end_are_found_like_each_alone(listed: list[list[tuple[int
     for name in ("starts", "sizes", "kinds"):
         assert getattr(found, name).tolist() == [n for a in alone for n in getattr(a, name).tolist()]
     assert found.counts == sum((Counter(a.counts) for a in alone), Counter())
-    gpu = entries.Selection(107)
+    gpu = entries.EventSelection(107)
     assert found.count_by_block(found.compute_selection_mask(gpu)).tolist() == [
         a.count_events_with_payload(107) for a in alone
     ]

@@ -19,7 +19,7 @@ from tests.builders.nsys_rep import CAPTURES, Parts, packed, take_apart, varint
 from tests.conftest import ALL
 from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.readers.nsys_rep.capture import RepCapture
+from tracekit.readers.nsys_rep.capture import NsysReportCapture
 from tracekit.registry.source import Source
 from tracekit.registry.tables import read_chunks
 
@@ -114,7 +114,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 def outcome(path: Path) -> str:
     """Read everything; say how it ended."""
     try:
-        capture = RepCapture(Source(path))
+        capture = NsysReportCapture(Source(path))
         for name, schema in schemas.tables().items():
             read_chunks(capture, name, schema.names)
         assert all(u.count > 0 for u in capture.undecoded.values())

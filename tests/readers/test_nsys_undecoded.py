@@ -21,7 +21,7 @@ from tracekit.readers.nsys_sqlite.tables import ExportTables
 from tracekit.registry.source import Source
 
 if TYPE_CHECKING:
-    from tracekit.readers.nsys.tables import Request
+    from tracekit.readers.nsys.tables import ColumnsRequest
 
 MORE = SHARED / "captures" / "h200_more"
 EXPORTS = sorted(CAPTURES.glob("*.sqlite"))
@@ -44,7 +44,7 @@ def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.M
     asked: set[str] = set()
     batches = ExportTables.read_batches
 
-    def noting(self: ExportTables, requests: Sequence[Request[object]]) -> object:
+    def noting(self: ExportTables, requests: Sequence[ColumnsRequest[object]]) -> object:
         asked.update(r.table for r in requests)
         return batches(self, requests)
 

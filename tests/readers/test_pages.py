@@ -20,7 +20,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite import records, trees
 from tracekit.readers.common.sqlite.pages import PageFile
 from tracekit.readers.common.sqlite.records import ROWID, ColumnInfo
-from tracekit.readers.common.sqlite.trees import Run
+from tracekit.readers.common.sqlite.trees import LeafRun
 
 if TYPE_CHECKING:
     from tracekit.readers.common.sqlite.records import DecodedColumn
@@ -62,10 +62,10 @@ class Pages:
         self.file = PageFile(path)
         self.count = self.file.count
 
-    def runs(self, root: int, size: int = 1 << 21) -> list[Run]:
+    def runs(self, root: int, size: int = 1 << 21) -> list[LeafRun]:
         return trees.split_into_page_runs(trees.read_tree(self.file, root), self.file.page_size, size)
 
-    def decode(self, run: Run, columns: list[int]) -> tuple[np.ndarray, list[DecodedColumn]] | None:
+    def decode(self, run: LeafRun, columns: list[int]) -> tuple[np.ndarray, list[DecodedColumn]] | None:
         block = self.file.read(run.pages)
         cells = trees.find_cells(self.file, block, run)
         assert trees.summarize_page_run(self.file, block, cells, run).rows == len(cells.rowids)
@@ -88,7 +88,7 @@ def layouts(path: Path) -> dict[str, Place]:
     return found
 
 
-def stored(path: Path, table: str, columns: list[str], run: Run) -> list[tuple[object, ...]]:
+def stored(path: Path, table: str, columns: list[str], run: LeafRun) -> list[tuple[object, ...]]:
     """Rowid and columns of the rows of a run, read by SQLite."""
     select = ", ".join(["rowid", *map(quoted, columns)])
     sql = f"SELECT {select} FROM {quoted(table)} WHERE rowid BETWEEN ? AND ? ORDER BY rowid"

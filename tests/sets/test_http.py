@@ -536,7 +536,7 @@ def test_hostile_storages(kind: str, match: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_abandoned_download_writes_nothing_more(temporary: Path) -> None:
-    progress = watching.Progress()
+    progress = watching.DownloadProgress()
     progress.add_bytes(5)
     progress.cancel()
     with pytest.raises(InterruptedError):

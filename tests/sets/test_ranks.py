@@ -10,7 +10,7 @@ import tracekit as tk
 from tests.builders.nsys_sqlite import edited
 from tests.builders.ranks import kernel, mpi_rank, nccl_init, write_capture
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.sets.member import Evidence, RecordedMetadata, _read_ranks_from_environment
+from tracekit.sets.member import RankEvidence, RecordedMetadata, _read_ranks_from_environment
 from tracekit.sets.ranks import assign_ranks, find_distinguishing_numbers, parse_ranks_in_file_name
 
 
@@ -54,7 +54,7 @@ def test_numbers_in_which_names_differ(names: list[str], numbers: list[int]) -> 
     assert list(find_distinguishing_numbers(names).values()) == numbers
 
 
-def recorded(name: str, *evidence: Evidence) -> RecordedMetadata:
+def recorded(name: str, *evidence: RankEvidence) -> RecordedMetadata:
     return RecordedMetadata(Path("/captures") / name, "nsys-rep", evidence)
 
 
@@ -62,12 +62,12 @@ def ranks_of(*captures: RecordedMetadata, **given: int) -> dict[str, tuple[int, 
     return {m.path.stem: (m.rank, m.source) for m in assign_ranks(captures, given)}
 
 
-def mpi(rank: int, size: int | None = 2) -> Evidence:
-    return Evidence("MPI", (rank,), size)
+def mpi(rank: int, size: int | None = 2) -> RankEvidence:
+    return RankEvidence("MPI", (rank,), size)
 
 
-def nccl(rank: int, size: int) -> Evidence:
-    return Evidence("NCCL", (rank,), size)
+def nccl(rank: int, size: int) -> RankEvidence:
+    return RankEvidence("NCCL", (rank,), size)
 
 
 def test_recorded_ranks_sort_the_set() -> None:
@@ -156,10 +156,10 @@ def test_some_captures_without_a_rank_are_an_error() -> None:
 
 
 def test_a_capture_of_several_ranks_has_the_rank_of_its_name() -> None:
-    several = Evidence("MPI", (2, 3), 4)
+    several = RankEvidence("MPI", (2, 3), 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        members = assign_ranks([recorded("rank0", Evidence("MPI", (0, 1), 4)), recorded("rank3", several)])
+        members = assign_ranks([recorded("rank0", RankEvidence("MPI", (0, 1), 4)), recorded("rank3", several)])
     assert [(m.rank, m.recorded_ranks) for m in members] == [(0, (0, 1)), (3, (2, 3))]
     with pytest.raises(TracekitError, match="2 and 3 according to MPI, 0 according to the file name"):
         ranks_of(recorded("rank0", several))
@@ -212,7 +212,7 @@ def test_ranks_of_the_profiler_and_of_mpi(tmp_path: Path) -> None:
 )
 def test_variables_of_launchers(variables: dict[str, int], ranks: dict[str, int], size: int | None) -> None:
     evidence = list(_read_ranks_from_environment(variables))
-    assert evidence == [Evidence(f"the variable {name}", (rank,), size) for name, rank in ranks.items()]
+    assert evidence == [RankEvidence(f"the variable {name}", (rank,), size) for name, rank in ranks.items()]
 
 
 def test_the_environment_of_a_capture_states_its_rank(tmp_path: Path) -> None:

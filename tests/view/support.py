@@ -13,7 +13,7 @@ import tracekit as tk
 from flask.testing import FlaskClient
 from tracekit import schemas
 from tracekit.view import open_viewer
-from tracekit.view.captures import Capture, Captures
+from tracekit.view.captures import ViewedCapture, ViewedCaptures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,9 +81,9 @@ def hostile_tables() -> dict[str, pa.Table]:
     }
 
 
-def captures_of(*traces: tk.Trace) -> Captures:
+def captures_of(*traces: tk.Trace) -> ViewedCaptures:
     """Return captures of traces in memory."""
-    return Captures(Capture(index, f"capture{index}.parquet", trace) for index, trace in enumerate(traces))
+    return ViewedCaptures(ViewedCapture(index, f"capture{index}.parquet", trace) for index, trace in enumerate(traces))
 
 
 def frame_of(trace: tk.Trace, name: str) -> pl.DataFrame:

@@ -12,12 +12,12 @@ from tests.conftest import FIXTURES
 from tests.view.support import call, running, texts
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.view import ranks
-from tracekit.view.captures import Captures, open_captures
+from tracekit.view.captures import ViewedCaptures, open_captures
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123456789abcdef\nsize 12345\n"
 
 
-def open_with_warnings(*paths: Path, strict: bool = False) -> tuple[Captures, list[str]]:
+def open_with_warnings(*paths: Path, strict: bool = False) -> tuple[ViewedCaptures, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TracekitWarning)
         opened = open_captures(paths, strict=strict)

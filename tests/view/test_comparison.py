@@ -11,7 +11,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import comparison
 from tracekit.view.datasets import find_dataset
 from tracekit.view.sources import TableInputs
-from tracekit.view.state import CaptureAggregation, State
+from tracekit.view.state import CaptureAggregation, PageState
 
 
 def trace_of(events: list[tuple[str | None, int]]) -> tk.Trace:
@@ -53,12 +53,12 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
 def test_the_other_side_is_the_next_capture() -> None:
     captures = captures_of(trace_of([("a", 1)]), trace_of([("b", 2)]))
     assert comparison.parse_compared_aggregation(
-        captures, State("compare", CaptureAggregation(0))
+        captures, PageState("compare", CaptureAggregation(0))
     ) == CaptureAggregation(1)
     assert comparison.parse_compared_aggregation(
-        captures, State("compare", CaptureAggregation(1))
+        captures, PageState("compare", CaptureAggregation(1))
     ) == CaptureAggregation(0)
-    chosen = State(
+    chosen = PageState(
         "compare", CaptureAggregation(0), {"other_capture": "0", "other_iterations": "1:2", "other_key_op": "x"}
     )
     assert comparison.parse_compared_aggregation(captures, chosen) == CaptureAggregation(0, 1, 2, "x")

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 from tracekit.view import query
-from tracekit.view.captures import Captures, open_captures
+from tracekit.view.captures import ViewedCaptures, open_captures
 from tracekit.view.state import CaptureAggregation
 
 FOLDER = Path(__file__).parents[3] / "shared" / "corpus" / "dlprof" / "w_Relu"
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not FOLDER.exists(), reason
 
 
 @pytest.fixture(params=DATABASES, scope="module")
-def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Captures, sqlite3.Connection]]:
+def opened(request: pytest.FixtureRequest) -> Iterator[tuple[ViewedCaptures, sqlite3.Connection]]:
     path = FOLDER / request.param
     captures = open_captures([path])
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
@@ -29,12 +29,12 @@ def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Captures, sqlite3.C
     captures.close()
 
 
-def shown(captures: Captures, table: str, columns: list[str], **arguments: str) -> list[tuple[Any, ...]]:
+def shown(captures: ViewedCaptures, table: str, columns: list[str], **arguments: str) -> list[tuple[Any, ...]]:
     source = query.Query(table, CaptureAggregation(), tuple(sorted(arguments.items())))
     return sorted(query.load_rows(captures, source).frame.select(columns).rows())
 
 
-def test_ops(opened: tuple[Captures, sqlite3.Connection]) -> None:
+def test_ops(opened: tuple[ViewedCaptures, sqlite3.Connection]) -> None:
     captures, database = opened
     sql = (
         "SELECT op_node_id, op_node_name, op_node_type, gpu_time, cpu_time, num_calls, kernel_calls FROM view_op_nodes"
@@ -45,7 +45,7 @@ def test_ops(opened: tuple[Captures, sqlite3.Connection]) -> None:
     assert shown(captures, "ops", columns) == expected
 
 
-def test_op_types(opened: tuple[Captures, sqlite3.Connection]) -> None:
+def test_op_types(opened: tuple[ViewedCaptures, sqlite3.Connection]) -> None:
     captures, database = opened
     metrics = ("cpu_time", "gpu_time", "cpu_overhead", "gpu_idle")
     statistics = {"sum": "total", "avg": "average", "min": "minimum", "max": "maximum"}
@@ -57,7 +57,7 @@ def test_op_types(opened: tuple[Captures, sqlite3.Connection]) -> None:
     assert rounded == sorted(database.execute(sql).fetchall())
 
 
-def test_kernels_of_iterations(opened: tuple[Captures, sqlite3.Connection]) -> None:
+def test_kernels_of_iterations(opened: tuple[ViewedCaptures, sqlite3.Connection]) -> None:
     captures, database = opened
     sql = """SELECT op_node_name, kernel_name, device_id, kernel_timestamp, kernel_duration, '(' || grid || ')',
              '(' || block || ')' FROM view_iteration_kernels WHERE iter_value = 0"""
@@ -67,14 +67,14 @@ def test_kernels_of_iterations(opened: tuple[Captures, sqlite3.Connection]) -> N
     assert shown(captures, "iteration_kernels", columns, iteration="0") == expected
 
 
-def test_ops_of_iterations(opened: tuple[Captures, sqlite3.Connection]) -> None:
+def test_ops_of_iterations(opened: tuple[ViewedCaptures, sqlite3.Connection]) -> None:
     captures, database = opened
     sql = "SELECT op_node_id, op_node_name, total_count, total_gpu_time FROM view_iteration_ops WHERE iter_value = 0"
     columns = ["op_id", "op_name", "kernel_count", "gpu_time_ns"]
     assert shown(captures, "iteration_ops", columns, iteration="0") == sorted(database.execute(sql).fetchall())
 
 
-def test_kernels_of_ops(opened: tuple[Captures, sqlite3.Connection]) -> None:
+def test_kernels_of_ops(opened: tuple[ViewedCaptures, sqlite3.Connection]) -> None:
     captures, database = opened
     columns = ["kernel_name", "calls", "total_gpu_time_ns", "min_gpu_time_ns", "max_gpu_time_ns"]
     ops = [op for (op,) in database.execute("SELECT DISTINCT op_node_id FROM view_kernel_summaries")]
@@ -84,7 +84,7 @@ def test_kernels_of_ops(opened: tuple[Captures, sqlite3.Connection]) -> None:
         assert shown(captures, "op_kernels", columns, op_id=op) == sorted(database.execute(sql, (op,)).fetchall())
 
 
-def test_iterations_and_gpus(opened: tuple[Captures, sqlite3.Connection]) -> None:
+def test_iterations_and_gpus(opened: tuple[ViewedCaptures, sqlite3.Connection]) -> None:
     captures, database = opened
     sql = """SELECT iter_value, start_time, duration, total_kernel_count, using_tc_kernel_count, tc_duration,
              non_tc_duration, memory_duration, dataloader_duration, io_duration, cpu_duration, other_duration
@@ -100,7 +100,7 @@ def test_iterations_and_gpus(opened: tuple[Captures, sqlite3.Connection]) -> Non
     assert shown_percent == pytest.approx(percent, abs=1e-6)
 
 
-def test_groups(opened: tuple[Captures, sqlite3.Connection]) -> None:
+def test_groups(opened: tuple[ViewedCaptures, sqlite3.Connection]) -> None:
     captures, database = opened
     # rows of type 1 are groups; the others are ops, which have a table of their own
     sql = """SELECT row_full_name, num_op_instances, cpu_time_sum, gpu_time_sum, cpu_overhead_sum, gpu_idle_sum

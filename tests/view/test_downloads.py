@@ -18,20 +18,20 @@ from tests.conftest import examples
 from tests.view.support import BIG, NAMES, captures_of, hostile_tables
 from tracekit.errors import TracekitError
 from tracekit.view import downloads
-from tracekit.view.captures import Captures
+from tracekit.view.captures import ViewedCaptures
 
 TABLE = {"table": "table:kernels"}
 DANGEROUS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @pytest.fixture(scope="module")
-def hostile() -> Iterator[Captures]:
+def hostile() -> Iterator[ViewedCaptures]:
     captures = captures_of(tk.Trace.from_tables(hostile_tables()))
     yield captures
     captures.close()
 
 
-def export(captures: Captures, kind: str, **values: str) -> bytes:
+def export(captures: ViewedCaptures, kind: str, **values: str) -> bytes:
     return downloads.export_rows(captures, {**TABLE, "format": kind, **values}).content
 
 
@@ -46,7 +46,7 @@ def sheet(content: bytes) -> list[tuple[Any, ...]]:
     return list(page.iter_rows(values_only=True))
 
 
-def test_csv_neutralises_formulas_and_keeps_everything_else(hostile: Captures) -> None:
+def test_csv_neutralises_formulas_and_keeps_everything_else(hostile: ViewedCaptures) -> None:
     text = export(hostile, "csv", columns="kernel_id,name,grid_id").decode()
     header, *rows = list(csv.reader(io.StringIO(text, newline="")))
     assert header == ["kernel_id", "name", "grid_id"]
@@ -54,7 +54,7 @@ def test_csv_neutralises_formulas_and_keeps_everything_else(hostile: Captures) -
     assert [int(row[2]) for row in rows] == [BIG + 2 * i for i in range(len(NAMES))]
 
 
-def test_the_clipboard_has_one_line_per_row(hostile: Captures) -> None:
+def test_the_clipboard_has_one_line_per_row(hostile: ViewedCaptures) -> None:
     header, *lines = export(hostile, "tsv", columns="name,grid_id").decode().removesuffix("\n").split("\n")
     assert header == "name\tgrid_id"
     assert len(lines) == len(NAMES)
@@ -66,7 +66,7 @@ def test_the_clipboard_has_one_line_per_row(hostile: Captures) -> None:
         ]
 
 
-def test_json_and_parquet_are_exact(hostile: Captures) -> None:
+def test_json_and_parquet_are_exact(hostile: ViewedCaptures) -> None:
     wanted = hostile_tables()["kernels"]
     rows = json.loads(export(hostile, "json"))
     assert [row["name"] for row in rows] == list(NAMES)
@@ -77,7 +77,7 @@ def test_json_and_parquet_are_exact(hostile: Captures) -> None:
     assert frame.schema["grid_id"] == pl.Int64
 
 
-def test_excel_has_text_and_no_formulas(hostile: Captures) -> None:
+def test_excel_has_text_and_no_formulas(hostile: ViewedCaptures) -> None:
     header, *rows = sheet(export(hostile, "xlsx", columns="name,grid_id,start_ns"))
     assert header == ("name", "grid_id", "start_ns")
     named = [dict(zip(header, row, strict=True)) for row in rows]
@@ -135,7 +135,7 @@ def test_excel_says_which_texts_are_truncated() -> None:
 
 
 @pytest.mark.slow
-def test_filters_order_and_columns_apply(hostile: Captures) -> None:
+def test_filters_order_and_columns_apply(hostile: ViewedCaptures) -> None:
     values = {
         "filter": json.dumps({"kernel_id": {"type": "greaterThan", "filter": 3}}),
         "sort": "kernel_id:desc",
@@ -151,7 +151,7 @@ def test_filters_order_and_columns_apply(hostile: Captures) -> None:
     assert (empty["csv"], empty["json"], sheet(empty["xlsx"])[0]) == (b"name\n", b"[]", ("name",))
 
 
-def test_names_and_types_of_files(hostile: Captures) -> None:
+def test_names_and_types_of_files(hostile: ViewedCaptures) -> None:
     made = downloads.export_rows(hostile, {**TABLE, "format": "xlsx"})
     assert made.name == "capture0_table_kernels.xlsx"
     assert made.media_type.endswith("spreadsheetml.sheet")
@@ -169,12 +169,12 @@ def test_names_and_types_of_files(hostile: Captures) -> None:
         {"format": "csv", "condition": "read_csv('x')"},
     ],
 )
-def test_requests_that_are_not_valid(hostile: Captures, values: dict[str, str]) -> None:
+def test_requests_that_are_not_valid(hostile: ViewedCaptures, values: dict[str, str]) -> None:
     with pytest.raises(TracekitError):
         downloads.export_rows(hostile, {**TABLE, **values})
 
 
-def test_too_many_rows_for_excel(hostile: Captures, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_rows_for_excel(hostile: ViewedCaptures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "MAX_SHEET_ROWS", 5)
     with pytest.raises(TracekitError, match=f"{len(NAMES)} rows match, but an Excel sheet has at most 5 rows") as error:
         export(hostile, "xlsx")

@@ -21,7 +21,7 @@ from tracekit.view.state import parse_url
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.view.captures import Captures
+    from tracekit.view.captures import ViewedCaptures
 
 pytestmark = pytest.mark.slow
 
@@ -30,13 +30,13 @@ TRAIN = FIXTURES / "train_amp.sqlite"
 
 
 @pytest.fixture(scope="module")
-def train() -> Iterator[Captures]:
+def train() -> Iterator[ViewedCaptures]:
     captures = open_captures([TRAIN])
     yield captures
     captures.close()
 
 
-def read_page(captures: Captures, path: str, query: str = "") -> list[str]:
+def read_page(captures: ViewedCaptures, path: str, query: str = "") -> list[str]:
     """Return the texts of a page, in the order in which they are shown."""
     content = pages.build_page(pages.Context(captures, parse_url(path, query, len(captures)), dark=True))
     return texts(json.loads(json.dumps([part for part in content if part is not None], cls=PlotlyJSONEncoder)))
@@ -46,7 +46,7 @@ def read_page(captures: Captures, path: str, query: str = "") -> list[str]:
     ("query", "choice"),
     [("", {}), ("iterations=2:3", {"iterations": (2, 3)}), ("warm_up=yes", {"include_warm_up": True})],
 )
-def test_the_overview_begins_with_the_answer(train: Captures, query: str, choice: dict[str, object]) -> None:
+def test_the_overview_begins_with_the_answer(train: ViewedCaptures, query: str, choice: dict[str, object]) -> None:
     with tk.load(TRAIN) as trace:
         answer = trace.rollup(**choice).why()  # type: ignore[arg-type]
     shown = read_page(train, "/", query)

@@ -16,7 +16,7 @@ from tests.conftest import examples
 from tests.view.support import BIG, FIXTURES, NAMES, captures_of, frame_of, hostile_tables, table
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
-from tracekit.view.captures import Cache, Captures
+from tracekit.view.captures import Cache, ViewedCaptures
 from tracekit.view.datasets import DATASETS, find_dataset
 from tracekit.view.query import Query
 from tracekit.view.state import CaptureAggregation
@@ -26,20 +26,20 @@ KERNELS = "table:kernels"
 
 
 @pytest.fixture(scope="module")
-def hostile() -> Iterator[Captures]:
+def hostile() -> Iterator[ViewedCaptures]:
     captures = captures_of(tk.Trace.from_tables(hostile_tables()))
     yield captures
     captures.close()
 
 
 @pytest.fixture(scope="module")
-def amp() -> Iterator[Captures]:
+def amp() -> Iterator[ViewedCaptures]:
     captures = captures_of(tk.load(FIXTURES / "train_amp.sqlite"))
     yield captures
     captures.close()
 
 
-def rows(captures: Captures, name: str, start: int = 0, stop: int = 1000, **values: str) -> list[dict[str, Any]]:
+def rows(captures: ViewedCaptures, name: str, start: int = 0, stop: int = 1000, **values: str) -> list[dict[str, Any]]:
     return queries.load_page(captures, Query(name, AT, **values), start, stop).rows
 
 
@@ -47,7 +47,7 @@ def order(*columns: str) -> str:
     return json.dumps([{"colId": c.strip("-"), "sort": "desc" if c.startswith("-") else "asc"} for c in columns])
 
 
-def test_pages_are_slices_of_the_rows(amp: Captures) -> None:
+def test_pages_are_slices_of_the_rows(amp: ViewedCaptures) -> None:
     frame = frame_of(amp.all[0].trace, "kernels")
     page = queries.load_page(amp, Query(KERNELS, AT), 5, 25)
     assert (page.matching, page.total) == (frame.height, frame.height)
@@ -57,7 +57,7 @@ def test_pages_are_slices_of_the_rows(amp: Captures) -> None:
     assert rows(amp, KERNELS, 10**9, 10**9) == []
 
 
-def test_a_page_is_filtered_searched_and_sorted_at_once(amp: Captures) -> None:
+def test_a_page_is_filtered_searched_and_sorted_at_once(amp: ViewedCaptures) -> None:
     frame = frame_of(amp.all[0].trace, "kernels").with_row_index("_row")
     name = pl.col("short_name").cast(pl.String)
     wanted = frame.filter(
@@ -98,7 +98,7 @@ def test_orders_are_stable_and_nulls_are_last(values: list[int | None], descendi
     ]
 
 
-def test_integers_that_a_browser_would_round_are_text(hostile: Captures) -> None:
+def test_integers_that_a_browser_would_round_are_text(hostile: ViewedCaptures) -> None:
     shown = rows(hostile, KERNELS)
     assert [row["grid_id"] for row in shown] == [str(BIG + 2 * i) for i in range(len(NAMES))]
     assert [row["start_ns"] for row in shown] == [1000 * i for i in range(len(NAMES))]
@@ -162,13 +162,13 @@ def test_cells_of_every_type() -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 5), (5, 4), (0, 1001)])
-def test_pages_that_are_not_valid(hostile: Captures, start: int, stop: int) -> None:
+def test_pages_that_are_not_valid(hostile: ViewedCaptures, start: int, stop: int) -> None:
     with pytest.raises(TracekitError, match="at most 1000 rows"):
         queries.load_page(hostile, Query(KERNELS, AT), start, stop)
 
 
 @pytest.mark.parametrize("text", ["[", "5", "[]", '"x"', "[" * 100_000, "9" * 5000])
-def test_filters_that_are_not_json(hostile: Captures, text: str) -> None:
+def test_filters_that_are_not_json(hostile: ViewedCaptures, text: str) -> None:
     with pytest.raises(TracekitError, match="JSON"):
         queries.load_page(hostile, Query(KERNELS, AT, filter=text), 0, 1)
 
@@ -181,7 +181,7 @@ def test_tables_that_do_not_exist() -> None:
 
 @pytest.mark.slow
 @pytest.mark.core
-def test_every_table_computes_its_rows_or_says_why_not(amp: Captures) -> None:
+def test_every_table_computes_its_rows_or_says_why_not(amp: ViewedCaptures) -> None:
     """The rows that a page shows are those of all rows, for every table of every page."""
     with_rows = set()
     for name in DATASETS:
@@ -207,7 +207,7 @@ def test_every_table_computes_its_rows_or_says_why_not(amp: Captures) -> None:
     }
 
 
-def test_arguments_select_rows(amp: Captures) -> None:
+def test_arguments_select_rows(amp: ViewedCaptures) -> None:
     trace = amp.all[0].get_aggregated_trace(AT)
     op = frame_of(trace, "ops").sort("gpu_time_ns", descending=True)["op_id"][0]
     instances = frame_of(trace, "op_instances").filter(pl.col("op_id").cast(pl.String) == op)
@@ -251,7 +251,7 @@ def test_a_value_that_cannot_be_computed_is_computed_again() -> None:
     assert cache.get("a", lambda: 5) == 5
 
 
-def test_captures_know_what_they_have(hostile: Captures) -> None:
+def test_captures_know_what_they_have(hostile: ViewedCaptures) -> None:
     capture = hostile.all[0]
     assert capture.has_rows_in_any("memcpys", "kernels")
     assert not capture.has_rows_in_any("memcpys")

@@ -17,7 +17,7 @@ from tracekit.errors import TracekitError
 from tracekit.plots.recipes import MAPS, PACES
 from tracekit.view import pages, ranks
 from tracekit.view import query as queries
-from tracekit.view.captures import Captures, open_captures
+from tracekit.view.captures import ViewedCaptures, open_captures
 from tracekit.view.datasets import find_dataset
 from tracekit.view.query import Query
 from tracekit.view.server import Viewer
@@ -49,7 +49,7 @@ def titles(viewer: Viewer, search: str = "") -> list[str]:
     return texts(answer.json["response"]["navigation"]["children"])
 
 
-def frame(captures: Captures, table: str, /, **arguments: str) -> pl.DataFrame:
+def frame(captures: ViewedCaptures, table: str, /, **arguments: str) -> pl.DataFrame:
     query = Query(table, CaptureAggregation(), tuple(sorted(arguments.items())))
     return queries.load_rows(captures, query).frame
 

@@ -40,7 +40,7 @@ from tests.view.support import (
 from tracekit import cli, schemas
 from tracekit.errors import TracekitError
 from tracekit.view import PACKAGES, grid, open_viewer, server, windows
-from tracekit.view.captures import Rows
+from tracekit.view.captures import ShownRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -741,7 +741,7 @@ def test_marks_of_direction_are_escaped(tmp_path: Path) -> None:
             assert not any(mark in each for mark in DIRECTIONS for each in shown), page
         header = json.dumps(call(viewer, "navigation.children", ["/", "", "light"]).json["response"]["context"])
         assert r"x\\u202ay" in header
-    definition = grid._build_column_definition("name", Rows(pl.DataFrame({"name": [name]}), {"name": "Name"}, {}))
+    definition = grid._build_column_definition("name", ShownRows(pl.DataFrame({"name": [name]}), {"name": "Name"}, {}))
     assert definition["valueFormatter"] == definition["tooltipValueGetter"] == {"function": "tracekitText(params)"}
 
 

@@ -11,7 +11,7 @@ from tests.view.support import BASE, CALLS, FIXTURES, call, captures_of, flask_c
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view import stacks
-from tracekit.view.captures import Captures
+from tracekit.view.captures import ViewedCaptures
 from tracekit.view.query import Query
 from tracekit.view.server import Viewer
 from tracekit.view.state import CaptureAggregation
@@ -26,7 +26,7 @@ def osrt() -> Iterator[Viewer]:
 
 
 @pytest.fixture(scope="module")
-def python() -> Captures:
+def python() -> ViewedCaptures:
     """A capture with a Python stack of two frames, sampled by two threads."""
     frames = [
         {"stack_id": 1, "parent_id": None, "depth": 1, "symbol": "main", "module": "train.py", "line": 7},
@@ -45,11 +45,11 @@ def python() -> Captures:
     return captures_of(tk.Trace.from_tables({name: table(name, each) for name, each in rows.items()}))
 
 
-def rows(captures: Captures, name: str, **arguments: str) -> list[dict[str, Any]]:
+def rows(captures: ViewedCaptures, name: str, **arguments: str) -> list[dict[str, Any]]:
     return queries.load_page(captures, Query(name, AT, tuple(sorted(arguments.items()))), 0, 1000).rows
 
 
-def test_python_stacks(python: Captures) -> None:
+def test_python_stacks(python: ViewedCaptures) -> None:
     functions = rows(python, "stack_functions")
     assert [(f["name"], f["self_count"], f["in_stack_count"]) for f in functions] == [("forward", 2, 2), ("main", 1, 3)]
     assert [f["in_stack_percent"] for f in functions] == [pytest.approx(200 / 3), 100]
@@ -82,7 +82,7 @@ def test_python_stacks(python: Captures) -> None:
         {"start": "900"},
     ],
 )
-def test_selections_that_are_not_valid(python: Captures, arguments: dict[str, str]) -> None:
+def test_selections_that_are_not_valid(python: ViewedCaptures, arguments: dict[str, str]) -> None:
     with pytest.raises(TracekitError):
         rows(python, "stack_events", **arguments)
 

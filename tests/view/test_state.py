@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import examples
 from tracekit.errors import TracekitError
-from tracekit.view.state import CaptureAggregation, State, parse_url
+from tracekit.view.state import CaptureAggregation, PageState, parse_url
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 BOUND = st.none() | st.integers(0, 10**9)
@@ -20,19 +20,19 @@ NAMES = st.sampled_from(["ops.filter", "ops.sort", "table:kernels.search", "by",
 @settings(max_examples=examples(400))
 @given(st.sampled_from(["", "ops", "table", "timeline"]), AT, st.dictionaries(NAMES, TEXT))
 def test_a_url_gives_its_state_back(page: str, at: CaptureAggregation, parameters: dict[str, str]) -> None:
-    url = urlsplit(State(page, at).make_url(**parameters))
+    url = urlsplit(PageState(page, at).make_url(**parameters))
     assert not url.netloc
-    assert parse_url(url.path, url.query, 4) == State(page, at, parameters)
+    assert parse_url(url.path, url.query, 4) == PageState(page, at, parameters)
     assert parse_url(url.path, f"?{url.query}&token=x", 4).at == at
 
 
 def test_states_of_other_pages_and_captures() -> None:
-    state = State("ops", CaptureAggregation(1, 2, 3, "x"), {"ops.search": "y"})
+    state = PageState("ops", CaptureAggregation(1, 2, 3, "x"), {"ops.search": "y"})
     assert state.make_url("kernels") == "/kernels?capture=1&iterations=2%3A3&key_op=x"
     assert state.make_url("kernels", a="b c").endswith("&a=b+c")
     assert state.get("ops.search") == "y"
     assert state.get("ops.sort", "z") == "z"
-    assert state.select_capture(0) == State("ops")
+    assert state.select_capture(0) == PageState("ops")
     assert (state.at.is_default, CaptureAggregation(2).is_default) == (False, True)
 
 

@@ -12,9 +12,9 @@ from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view.query import Query
 from tracekit.view.state import CaptureAggregation
-from tracekit.view.tree import Expansion, Tree, compute_row_states, parse_expansion
+from tracekit.view.tree import Expansion, TreeColumns, compute_row_states, parse_expansion
 
-TREE = Tree("key", "up", "level", "name")
+TREE = TreeColumns("key", "up", "level", "name")
 AT = CaptureAggregation()
 
 

@@ -28,7 +28,7 @@ from tracekit.text.urls import remove_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tracekit.cli.options import CapturePath, RollUp, Select, TraceOrSet
+    from tracekit.cli.options import CapturePath, RollUpOptions, Select, TraceOrSet
     from tracekit.core.diagnosis.answer import Answer
 
     AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
@@ -50,7 +50,7 @@ class Question:
     step_ns: int | None
     from_: str | None
     select: Select
-    roll_up: RollUp
+    roll_up: RollUpOptions
     style: str
     quiet: bool
 

@@ -12,7 +12,7 @@ from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
     from tracekit.cli.options import Printing
-    from tracekit.plan.cache import Entry
+    from tracekit.plan.cache import CacheEntry
 
 
 @click.command("cache")
@@ -38,7 +38,7 @@ def cache_command(*, clear: bool, printing: Printing) -> None:
         )
 
 
-def _build_cache_row(entry: Entry) -> tuple[str, str, int, str, bool]:
+def _build_cache_row(entry: CacheEntry) -> tuple[str, str, int, str, bool]:
     """Return the row of a cache entry: its path, format, size in bytes, time of last use, and whether it is current."""
     used = dt.datetime.fromtimestamp(entry.used, dt.UTC)
     return (

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-    from tracekit.cli.options import CapturePath, RollUp, Select, TraceOrSet
+    from tracekit.cli.options import CapturePath, RollUpOptions, Select, TraceOrSet
     from tracekit.registry.interface import Exporter, Progress
     from tracekit.text.names import TableName
 
@@ -99,7 +99,7 @@ def convert_command(
     from_: str | None,
     tables: tuple[TableName, ...],
     select: Select,
-    roll_up: RollUp,
+    roll_up: RollUpOptions,
     options: tuple[tuple[str, str], ...],
     tracks: tuple[str, ...],
     force: bool,

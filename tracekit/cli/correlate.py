@@ -25,7 +25,7 @@ from tracekit.cli.options import (
 from tracekit.cli.output import STDOUT, open_output_path, print_message, print_recorded_warnings, show_progress_bar
 
 if TYPE_CHECKING:
-    from tracekit.cli.options import CapturePath, RollUp, Select, TraceOrSet
+    from tracekit.cli.options import CapturePath, RollUpOptions, Select, TraceOrSet
     from tracekit.trace import Trace
 
 
@@ -70,7 +70,7 @@ def correlate_command(
     ops: bool,
     from_: str | None,
     select: Select,
-    roll_up: RollUp,
+    roll_up: RollUpOptions,
     force: bool,
     quiet: bool,
 ) -> None:

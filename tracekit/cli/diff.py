@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.cli.options import CapturePath, Printing
-    from tracekit.cli.output import Page
+    from tracekit.cli.output import CommandOutput
     from tracekit.core.compare import Condition, Diff
     from tracekit.system.targets import Input
 
@@ -313,7 +313,7 @@ def _concat_differences(diff: Diff, max_rows: int) -> pl.DataFrame:
     return pl.concat([f.select(pl.lit(k).alias("kind"), pl.all()) for k, f in frames], how="diagonal")
 
 
-def _print_diff_tables(page: Page, diff: Diff, printing: Printing, max_rows: int) -> None:
+def _print_diff_tables(page: CommandOutput, diff: Diff, printing: Printing, max_rows: int) -> None:
     """Print the verdict, the compared captures, the notes, and a heading and a table for each kind of row."""
     for line in _format_introduction(diff):
         page.print_line(line)

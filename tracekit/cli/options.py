@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.cli.output import HasInputs, Page
+    from tracekit.cli.output import CommandOutput, HasInputs
     from tracekit.cli.times import Times
     from tracekit.sets import TraceSet
     from tracekit.text.names import TableName
@@ -399,7 +399,7 @@ EXTENDED = "extended"
 _ROLLUP_ARGUMENTS = ("key_op", "iterations", "include_warm_up", "dialect", "tensor_cores")
 
 
-class RollUp(NamedTuple):
+class RollUpOptions(NamedTuple):
     """A roll-up with the options that ``rollup_options`` adds to a command.
 
     Attributes:
@@ -432,7 +432,7 @@ class RollUp(NamedTuple):
 def rollup_options(command: Command) -> Command:
     """Add the options of a roll-up, such as ``--key-op`` and ``--iterations``, to a command.
 
-    The command receives ``roll_up``, a ``RollUp`` that rolls up a trace with these options.
+    The command receives ``roll_up``, a ``RollUpOptions`` that rolls up a trace with these options.
     """
     modes = click.Choice([EXTENDED, "dlprof"])
     options = (
@@ -473,7 +473,7 @@ def rollup_options(command: Command) -> Command:
     @functools.wraps(command)
     def run_with_rollup(**arguments: Any) -> Any:
         values = {name: arguments.pop(name) for name in _ROLLUP_ARGUMENTS}
-        return command(roll_up=RollUp(values), **arguments)
+        return command(roll_up=RollUpOptions(values), **arguments)
 
     return add_options(options, run_with_rollup)
 
@@ -558,8 +558,8 @@ class Printing(NamedTuple):
 
     def open_output_page(
         self, source: HasInputs | None = None, *, limit: int | None = None
-    ) -> AbstractContextManager[Page]:
-        """Return a context manager that opens the output of a command, to which a ``Page`` prints.
+    ) -> AbstractContextManager[CommandOutput]:
+        """Return a context manager that opens the output of a command, to which a ``CommandOutput`` prints.
 
         Args:
             source: What is being read, such as a trace. The output must not replace its files.
@@ -571,7 +571,7 @@ class Printing(NamedTuple):
             self.out, overwrite=self.force, source=source, paged=self.is_terminal_table and limit == 0
         )
 
-    def print_frame(self, page: Page, frame: pl.DataFrame, *, prose_columns: Collection[str] = ()) -> None:
+    def print_frame(self, page: CommandOutput, frame: pl.DataFrame, *, prose_columns: Collection[str] = ()) -> None:
         """Print a frame to a page in the output format.
 
         Args:

@@ -46,7 +46,7 @@ _BATCH_ROWS = 1 << 16
 _SAMPLE_BYTES = 1 << 16
 
 
-class Page(NamedTuple):
+class CommandOutput(NamedTuple):
     """The output of a command, which is printed to standard output or to a file.
 
     Control characters are escaped in tables, and in all output to a terminal, so that strings of a capture cannot
@@ -191,8 +191,8 @@ class EscapingStream(io.RawIOBase):
 @contextlib.contextmanager
 def open_output_page(
     out: Path | None = None, *, overwrite: bool = False, source: HasInputs | None = None, paged: bool = False
-) -> Iterator[Page]:
-    """Open standard output or a file for the output of a command, and yield a ``Page`` that prints to it.
+) -> Iterator[CommandOutput]:
+    """Open standard output or a file for the output of a command, and yield a ``CommandOutput`` that prints to it.
 
     A file is written atomically.
 
@@ -209,7 +209,7 @@ def open_output_page(
     if out is None or out == STDOUT:
         stream = open_standard_output()
         if not sys.stdout.isatty():
-            yield Page(stream)
+            yield CommandOutput(stream)
         elif paged:
             content = io.BytesIO()
             yield _open_terminal_page(content)
@@ -222,7 +222,7 @@ def open_output_page(
 
     inputs = () if source is None else source.inputs
     with targets.open_atomic_output(out, overwrite=overwrite, inputs=inputs) as new, new.open("wb") as stream:
-        yield Page(stream)
+        yield CommandOutput(stream)
 
 
 def open_standard_output() -> BinaryIO:
@@ -244,9 +244,10 @@ def _print_paged(text: str) -> None:
         click.echo_via_pager(text.removesuffix("\n"))
 
 
-def _open_terminal_page(stream: BinaryIO) -> Page:
+def _open_terminal_page(stream: BinaryIO) -> CommandOutput:
     """Return a page for a terminal, which has the width of the terminal and escapes control characters."""
-    return Page(EscapingStream(stream), shutil.get_terminal_size().columns, bold=not os.environ.get("NO_COLOR"))  # type: ignore[arg-type]
+    width, escaping = shutil.get_terminal_size().columns, EscapingStream(stream)
+    return CommandOutput(escaping, width, bold=not os.environ.get("NO_COLOR"))  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from click.decorators import FC
 
     from tracekit.cli.options import Printing, TraceOrSet
-    from tracekit.cli.output import Page
+    from tracekit.cli.output import CommandOutput
     from tracekit.core.reports import ReportTable
     from tracekit.registry.absence import Absence
     from tracekit.sets.reports import RankedReport
@@ -116,7 +116,7 @@ def _limit_rows(report: Report, max_rows: int) -> Report:
     )
 
 
-def _print_csv(page: Page, reports: Reports, printing: Printing) -> None:
+def _print_csv(page: CommandOutput, reports: Reports, printing: Printing) -> None:
     """Print the reports that have rows as CSV, separated by an empty line."""
     for i, (_, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
@@ -127,7 +127,7 @@ def _print_csv(page: Page, reports: Reports, printing: Printing) -> None:
             report.csv(page.data)
 
 
-def _print_tables(page: Page, reports: Reports, printing: Printing) -> None:
+def _print_tables(page: CommandOutput, reports: Reports, printing: Printing) -> None:
     """Print the reports that have rows as tables, with headings if there are several reports."""
     for i, (name, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
@@ -143,7 +143,7 @@ def _print_tables(page: Page, reports: Reports, printing: Printing) -> None:
             page.print_rows(frame, key_columns=report.key_titles, times=printing.get_times(is_terminal=True))
 
 
-def _print_row_counts(page: Page, shortened_reports: Reports, max_rows: int) -> None:
+def _print_row_counts(page: CommandOutput, shortened_reports: Reports, max_rows: int) -> None:
     """Print the total number of rows of each report that was not printed completely."""
     listed = ", ".join(f"{name} has {report.rows:,}" for name, report in shortened_reports)
     if listed:
@@ -151,7 +151,7 @@ def _print_row_counts(page: Page, shortened_reports: Reports, max_rows: int) -> 
         page.print_line(f"(first {max_rows:,} rows of each report; {listed}; -n 0 prints all)")
 
 
-def _print_json(page: Page, reports: Reports, _: Printing) -> None:
+def _print_json(page: CommandOutput, reports: Reports, _: Printing) -> None:
     """Print a single report as a JSON array of rows, and several reports as an object with one array per report."""
     if len(reports) == 1:
         page.print_frame(reports[0][1].frame(), "json")
@@ -159,7 +159,7 @@ def _print_json(page: Page, reports: Reports, _: Printing) -> None:
         page.print_json({name: report.frame().to_dicts() for name, report in reports})
 
 
-def _print_jsonl(page: Page, reports: Reports, _: Printing) -> None:
+def _print_jsonl(page: CommandOutput, reports: Reports, _: Printing) -> None:
     """Print the rows of reports as JSON lines. If there are several reports, rows begin with the key ``report``."""
     import polars as pl
 
@@ -168,7 +168,7 @@ def _print_jsonl(page: Page, reports: Reports, _: Printing) -> None:
         page.print_frame(frame if len(reports) == 1 else frame.select(pl.lit(name).alias("report"), pl.all()), "jsonl")
 
 
-def _print_binary(page: Page, reports: Reports, printing: Printing) -> None:
+def _print_binary(page: CommandOutput, reports: Reports, printing: Printing) -> None:
     """Write a single report as Parquet or Arrow.
 
     Raises:

@@ -29,7 +29,7 @@ from tracekit.registry.absence import State
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.cli.options import CapturePath, Printing, RollUp, Select, TraceOrSet
+    from tracekit.cli.options import CapturePath, Printing, RollUpOptions, Select, TraceOrSet
     from tracekit.text.names import TableName
 
 ROWS_ON_A_TERMINAL = 20
@@ -91,7 +91,7 @@ def rows_command(
     wide: bool,
     correlated: bool,
     select: Select,
-    roll_up: RollUp,
+    roll_up: RollUpOptions,
     printing: Printing,
     quiet: bool,
 ) -> None:

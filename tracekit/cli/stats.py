@@ -34,7 +34,7 @@ from tracekit.registry import analyses
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.cli.options import CapturePath, Printing, RollUp, Select
+    from tracekit.cli.options import CapturePath, Printing, RollUpOptions, Select
     from tracekit.text.names import ReportName
     from tracekit.trace import Trace
 
@@ -82,7 +82,7 @@ def stats_command(
     from_: str | None,
     limit: int | None,
     select: Select,
-    roll_up: RollUp,
+    roll_up: RollUpOptions,
     graph: CapturePath | None,
     printing: Printing,
     quiet: bool,

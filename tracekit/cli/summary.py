@@ -39,7 +39,7 @@ COUNTED: tuple[TableName, ...] = (
 """Tables whose rows are counted by name."""
 
 
-class Finding(NamedTuple):
+class PrintedFinding(NamedTuple):
     """A finding as it is printed. The evidence and the advice may be empty."""
 
     problem: str
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 class Findings(NamedTuple):
     """The most expensive findings, the total number of findings, and the command that prints all of them."""
 
-    listed: Sequence[Finding]
+    listed: Sequence[PrintedFinding]
     total: int
     command: str
 
@@ -216,7 +216,7 @@ def collect_findings(trace: TraceOrSet) -> Findings:
             "{}{} (up to {} ms, {} % of the time)", prefix, "Problem", _ms_expr("Time (ns)"), "Time (%)"
         )
         listed = rows.head(MAX_FINDINGS).select(problem, "Evidence", "Advice")
-        return Findings([Finding(*row) for row in listed.iter_rows()], rows.height, "stats {} -r advise")
+        return Findings([PrintedFinding(*row) for row in listed.iter_rows()], rows.height, "stats {} -r advise")
     rules = trace.frame("ncu_rules").filter(pl.col("type").cast(pl.String) != "INF").collect()
     if rules.is_empty():
         return Findings([], 0, "")
@@ -231,7 +231,7 @@ def collect_findings(trace: TraceOrSet) -> Findings:
     noun = pl.when(pl.col("len") == 1).then(pl.lit("message")).otherwise(pl.lit("messages"))
     problem = pl.format("{} ({} {} of Nsight Compute{})", "rule", "len", noun, speedup)
     listed = groups.head(MAX_FINDINGS).select(problem, "message", pl.lit("").alias("advice"))
-    return Findings([Finding(*row) for row in listed.iter_rows()], rules.height, "rows {} ncu_rules")
+    return Findings([PrintedFinding(*row) for row in listed.iter_rows()], rules.height, "rows {} ncu_rules")
 
 
 def _ms_expr(column: str) -> pl.Expr:
@@ -252,7 +252,7 @@ def explain_missing_findings(trace: TraceOrSet) -> list[str]:
     return [explain_missing_advice(get_trace_view(trace))]
 
 
-def _format_finding(number: int, finding: Finding) -> list[str]:
+def _format_finding(number: int, finding: PrintedFinding) -> list[str]:
     """Return the lines of a finding: the problem after its number, the evidence, and the advice."""
     details = [f"{_INDENT}{text}" for text in (finding.evidence, finding.advice) if text]
     return [f"{number:>3}. {finding.problem}", *details]

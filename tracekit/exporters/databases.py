@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Database(contextlib.AbstractContextManager["Database"]):
+class DatabaseWriter(contextlib.AbstractContextManager["DatabaseWriter"]):
     """A SQLite database to which Arrow tables are written.
 
     The database has no journal, so a failed write may damage it. Create it at a temporary path.

@@ -11,7 +11,7 @@ from collections import ChainMap
 from typing import TYPE_CHECKING, Any, cast
 
 from tracekit import schemas
-from tracekit.exporters.databases import Database
+from tracekit.exporters.databases import DatabaseWriter
 from tracekit.registry.analyses import Option
 from tracekit.registry.interface import Exporter
 
@@ -46,7 +46,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, V
     """Write a trace as a SQLite database in the format of DLProf."""
     tables = _build_tables_with_option_values(view.model("dlprof", in_background=True), options)
     total, written = sum(tables[name].height for name in tables if name != _FINDINGS), 0
-    with Database(path) as database:
+    with DatabaseWriter(path) as database:
         _run_scripts(database, "tables")
         for name in tables:
             rows = tables[name]
@@ -71,7 +71,7 @@ def _build_tables_with_option_values(
     return ChainMap(updated, cast("dict[str, pl.DataFrame]", tables))
 
 
-def _run_scripts(database: Database, *files: str) -> None:
+def _run_scripts(database: DatabaseWriter, *files: str) -> None:
     """Run the SQL statements in files of ``schemas/dlprof`` in one transaction.
 
     Args:

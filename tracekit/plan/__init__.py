@@ -10,11 +10,11 @@ from tracekit.plan.plan import (
     JoinGraph,
     JoinNcu,
     Plan,
+    PlanStep,
     RollUp,
     Selection,
     SelectRows,
     SelectTables,
-    Step,
 )
 from tracekit.plan.recorded import RecordedTables
 from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
@@ -32,12 +32,12 @@ __all__ = [
     "LiveCapture",
     "OpenedFile",
     "Plan",
+    "PlanStep",
     "RecordedTables",
     "RollUp",
     "SelectRows",
     "SelectTables",
     "Selection",
-    "Step",
     "TraceView",
     "get_rollup",
     "get_tables",

@@ -117,7 +117,7 @@ class JoinGraph:
     graph: Plan
 
 
-Step: TypeAlias = SelectTables | SelectRows | Correlate | JoinNcu | RollUp | JoinGraph
+PlanStep: TypeAlias = SelectTables | SelectRows | Correlate | JoinNcu | RollUp | JoinGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Plan:
     rollup: Aggregation | None = None
     graph: Plan | None = None
 
-    def add_steps(self, *steps: Step) -> Plan:
+    def add_steps(self, *steps: PlanStep) -> Plan:
         """Return a copy of this plan with additional steps.
 
         A step is combined with an earlier step of the same kind, or replaces it.
@@ -191,7 +191,7 @@ class Plan:
         return replace(self, source=self.source.reopen(), ncu=ncu, graph=graph)
 
 
-def _add_step(plan: Plan, step: Step) -> Plan:
+def _add_step(plan: Plan, step: PlanStep) -> Plan:
     """Return a plan with one additional step. The step is combined with an earlier one of its kind, or replaces it."""
     match step:
         case SelectTables(names):

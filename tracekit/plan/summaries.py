@@ -45,7 +45,7 @@ def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = Fals
 
     prefetch(view.tables, compare.READ_COLUMNS)
     rollup = get_rollup(view.plan).steady
-    source = compare.Source(functools.partial(scan_table, view.tables), rollup, exact_names)
+    source = compare.SummarySource(functools.partial(scan_table, view.tables), rollup, exact_names)
     counts = view.tables.count_many([table for tables in compare.RECORDED.values() for table in tables])
     facts = compare.collect_capture_facts(view.info, source, counts)
     summary = compare.summarize_trace(source, kinds=kinds, facts=facts)

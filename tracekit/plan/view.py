@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.core.diagnosis import Examination, Options, Profile, WhatIf, Why
-    from tracekit.core.diagnosis import Plan as RankPlan
+    from tracekit.core.diagnosis import Examination, Options, RankPlan, RankProfile, WhatIf, Why
     from tracekit.core.diagnosis.edits import StepEdit
     from tracekit.core.diagnosis.events import JoinedResults
     from tracekit.core.reports import ReportTable
@@ -128,7 +127,7 @@ class TraceView:
         )
         return get_rollup(self.plan)
 
-    def profile_processes(self) -> list[Profile]:
+    def profile_processes(self) -> list[RankProfile]:
         """Return what the first pass of the diagnosis of a job measures in each process of the trace."""
         from tracekit.core.diagnosis import profile_processes
 

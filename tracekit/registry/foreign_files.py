@@ -28,7 +28,7 @@ _PERFETTO = "a Perfetto trace, which tracekit writes but cannot read"
 _UNPACK_HINT = "decompress it first: gunzip FILE"
 
 
-class Description(NamedTuple):
+class FileDescription(NamedTuple):
     """What a file is, and what to do with it.
 
     Attributes:
@@ -239,7 +239,7 @@ _PACKET_FIELDS = frozenset((6, 8, 10, 11, 12, 33, 36, 41, 42, 50, 52, 53, 54, 58
 _PACKET_TAG, _MAX_PACKET_FIELD, _CHECKED_PACKETS = 0x0A, 1000, 8
 
 
-def describe_foreign_file(source: Source) -> Description | None:
+def describe_foreign_file(source: Source) -> FileDescription | None:
     """Return a description of a file of another program. Return None if the content is unknown."""
     head, tail = _read_head_and_tail(source)
     if head.startswith(_GZIP):
@@ -247,13 +247,13 @@ def describe_foreign_file(source: Source) -> Description | None:
     return describe_content(head, tail)
 
 
-def describe_content(head: bytes, tail: bytes = b"") -> Description | None:
+def describe_content(head: bytes, tail: bytes = b"") -> FileDescription | None:
     """Return a description of the content of a file, given its first and last bytes. Return None if it is unknown."""
     if head.startswith(_SQLITE):
         return _describe_database(head)
     if head.startswith(b"PK\x03\x04"):
         described = _search(_ZIP_ENTRIES, head + tail)
-        return described or Description(
+        return described or FileDescription(
             "a zip archive, not a profile", "extract the profile from it first if it contains one"
         )
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
@@ -261,7 +261,7 @@ def describe_content(head: bytes, tail: bytes = b"") -> Description | None:
     if _JSON_START.match(head):
         return _describe_json(head, tail)
     if _is_perfetto_trace(head):
-        return Description(_PERFETTO, f"read the capture from which it was exported, or {_PERFETTO_HINT}")
+        return FileDescription(_PERFETTO, f"read the capture from which it was exported, or {_PERFETTO_HINT}")
     return _match(_TEXTS, head) or _match(_BINARIES, head)
 
 
@@ -277,38 +277,38 @@ def _read_head_and_tail(source: Source) -> tuple[bytes, bytes]:
         return source.head, b""
 
 
-def _search(patterns: Sequence[_Pattern], content: bytes) -> Description | None:
+def _search(patterns: Sequence[_Pattern], content: bytes) -> FileDescription | None:
     """Return the description of the first pattern that occurs anywhere in the content."""
-    return next((Description(p.what, p.hint) for p in patterns if p.content.search(content)), None)
+    return next((FileDescription(p.what, p.hint) for p in patterns if p.content.search(content)), None)
 
 
-def _match(patterns: Sequence[_Pattern], content: bytes) -> Description | None:
+def _match(patterns: Sequence[_Pattern], content: bytes) -> FileDescription | None:
     """Return the description of the first pattern that matches at the start of the content."""
-    return next((Description(p.what, p.hint) for p in patterns if p.content.match(content)), None)
+    return next((FileDescription(p.what, p.hint) for p in patterns if p.content.match(content)), None)
 
 
-def _describe_gzip_file(head: bytes) -> Description:
+def _describe_gzip_file(head: bytes) -> FileDescription:
     """Return a description of a gzip file, of which only the first bytes are decompressed."""
     try:
         content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _SQLITE_BYTES)
     except zlib.error:
-        return Description("a gzip file, but it is damaged", "copy it again from its source")
+        return FileDescription("a gzip file, but it is damaged", "copy it again from its source")
     if not content:
-        return Description("a gzip file without content", "copy it again from its source")
+        return FileDescription("a gzip file without content", "copy it again from its source")
     names = _read_table_names(content)
     described = _match(_COMPRESSED_REPORTS, content)
     if described is None and "StringIds" in names:
-        described = Description("a SQLite export of Nsight Systems", _UNPACK_HINT)
+        described = FileDescription("a SQLite export of Nsight Systems", _UNPACK_HINT)
     described = described or describe_content(content)
     if described is None:
         what = "a gzip file whose content is unknown"
-        return Description(what, "decompress it first if it contains a profile: gunzip FILE")
+        return FileDescription(what, "decompress it first if it contains a profile: gunzip FILE")
     if described.what == _PERFETTO:
         return described
-    return Description(f"a gzip file that contains {described.what}", described.hint)
+    return FileDescription(f"a gzip file that contains {described.what}", described.hint)
 
 
-def _describe_json(head: bytes, tail: bytes) -> Description:
+def _describe_json(head: bytes, tail: bytes) -> FileDescription:
     """Return a description of a JSON file that is not a trace of the PyTorch profiler."""
     content = head + tail
     if described := _search(_JSON_BEFORE_TRACES, content):
@@ -318,32 +318,32 @@ def _describe_json(head: bytes, tail: bytes) -> Description:
         tool = _search(_CHROME_TRACES, content)
         what = "a Chrome trace, but not one of the PyTorch profiler or tracekit"
         if tool is None:
-            return Description(what, f"{_PERFETTO_HINT}, or {_PROFILE_HINT}")
-        return Description(f"{what}: it looks like a trace of {tool.what}", tool.hint)
+            return FileDescription(what, f"{_PERFETTO_HINT}, or {_PROFILE_HINT}")
+        return FileDescription(f"{what}: it looks like a trace of {tool.what}", tool.hint)
     if described := _search(_JSON, content):
         return described
     hint = "pass a trace of the PyTorch profiler, or choose the format with format= or --from"
-    return Description("a JSON file, but not a trace that tracekit reads", hint)
+    return FileDescription("a JSON file, but not a trace that tracekit reads", hint)
 
 
-def _describe_pickle(content: bytes) -> Description:
+def _describe_pickle(content: bytes) -> FileDescription:
     """Return a description of a pickle file. It is never loaded, because loading a pickle file can run any program."""
     if _MEMORY_SNAPSHOT.search(content):
         what = "a snapshot of the CUDA memory of PyTorch"
-        return Description(what, "open it at https://pytorch.org/memory_viz")
-    return Description("a pickle file, which tracekit does not load", _PROFILE_HINT)
+        return FileDescription(what, "open it at https://pytorch.org/memory_viz")
+    return FileDescription("a pickle file, which tracekit does not load", _PROFILE_HINT)
 
 
-def _describe_database(head: bytes) -> Description:
+def _describe_database(head: bytes) -> FileDescription:
     """Return a description of a SQLite database that no reader recognizes, from the names of its tables."""
     names = _read_table_names(head)
     for required, what, hint in _DATABASES:
         if all(any(n == r or (r.endswith("_") and n.startswith(r)) for n in names) for r in required):
-            return Description(f"a SQLite database, but not an Nsight Systems export: it looks like {what}", hint)
+            return FileDescription(f"a SQLite database, but not an Nsight Systems export: it looks like {what}", hint)
     more = ", …" if len(names) > _SHOWN_TABLES else ""
     tables = f" (its tables are {', '.join(names[:_SHOWN_TABLES])}{more})" if names else ""
     hint = "pass the report of Nsight Systems, or its SQLite export"
-    return Description(f"a SQLite database, but not an Nsight Systems export{tables}", hint)
+    return FileDescription(f"a SQLite database, but not an Nsight Systems export{tables}", hint)
 
 
 def _read_table_names(head: bytes) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.core.diagnosis import Examination, Options, Plan, Profile, Why
+    from tracekit.core.diagnosis import Examination, Options, RankPlan, RankProfile, Why
     from tracekit.sets.member import Member
     from tracekit.sets.trace_set import TraceSet
     from tracekit.trace import Trace
@@ -136,7 +136,7 @@ def _describe_error(rank: int, error: Exception) -> Why:
     return Why(f"Rank {rank} is left out, because its capture cannot be read: {text}.", "not_recorded", rank=rank)
 
 
-def _profile_rank(trace: Trace) -> tuple[list[Profile], dict[str, pl.DataFrame]]:
+def _profile_rank(trace: Trace) -> tuple[list[RankProfile], dict[str, pl.DataFrame]]:
     from tracekit.core.communication import read_call_tables
 
     tables = call_with_tables(trace, read_call_tables, key=read_call_tables)
@@ -144,7 +144,7 @@ def _profile_rank(trace: Trace) -> tuple[list[Profile], dict[str, pl.DataFrame]]
 
 
 def _examine_rank(
-    options: Options, plans: Mapping[int | None, Plan], results: Member | None, trace: Trace
+    options: Options, plans: Mapping[int | None, RankPlan], results: Member | None, trace: Trace
 ) -> list[Examination] | Why:
     """Return the results for the processes of a rank, or its answer if it has no GPU work."""
     with _join_results(trace, results) as joined:

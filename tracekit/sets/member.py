@@ -36,7 +36,7 @@ _DEVICE_TABLES: tuple[TableName, ...] = ("kernels", "memcpys")
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RankEvidence:
     """The rank of a capture according to one source, such as MPI or an environment variable.
 
     Attributes:
@@ -70,7 +70,7 @@ class RecordedMetadata:
 
     path: Path
     format: str
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[RankEvidence, ...] = ()
     devices: tuple[int, ...] = ()
     origin_utc_ns: int | None = None
     duration_ns: int | None = None
@@ -189,7 +189,7 @@ def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
     )
 
 
-def _read_ranks_from_environment(variables: Mapping[str, int]) -> Iterator[Evidence]:
+def _read_ranks_from_environment(variables: Mapping[str, int]) -> Iterator[RankEvidence]:
     """Yield the rank and the number of ranks according to each environment variable of a launcher.
 
     ``SLURM_PROCID`` is used only if no other variable is recorded, because programs of other launchers inherit it.
@@ -197,7 +197,9 @@ def _read_ranks_from_environment(variables: Mapping[str, int]) -> Iterator[Evide
     stated = [name for name in _RANK_VARIABLES if name in variables] or ["SLURM_PROCID"]
     for name in stated:
         if name in variables:
-            yield Evidence(f"the variable {name}", _select_valid_ranks([variables[name]]), variables.get("WORLD_SIZE"))
+            yield RankEvidence(
+                f"the variable {name}", _select_valid_ranks([variables[name]]), variables.get("WORLD_SIZE")
+            )
 
 
 def _list_device_ids(trace: Trace) -> tuple[int, ...]:
@@ -215,15 +217,15 @@ def _read_non_null_values(trace: Trace, table: TableName, column: str) -> pl.Ser
     return pl.Series(trace.table(table, [column])[column]).drop_nulls()
 
 
-def _read_ranks_from_mpi(trace: Trace) -> Iterator[Evidence]:
+def _read_ranks_from_mpi(trace: Trace) -> Iterator[RankEvidence]:
     """Yield the MPI ranks of the processes, and the size of the largest communicator."""
     ranks = _read_non_null_values(trace, "mpi_ranks", "rank")
     if len(ranks):
         size: Any = _read_non_null_values(trace, "mpi_communicators", "size").max()
-        yield Evidence("MPI", _select_valid_ranks(ranks.to_list()), size)
+        yield RankEvidence("MPI", _select_valid_ranks(ranks.to_list()), size)
 
 
-def _read_ranks_from_nccl(trace: Trace) -> Iterator[Evidence]:
+def _read_ranks_from_nccl(trace: Trace) -> Iterator[RankEvidence]:
     """Yield the ranks of the processes in the largest NCCL communicator whose creation was recorded."""
     by_size: dict[int, set[int]] = defaultdict(set)
     for payload in _read_communicator_payloads(trace).unique():
@@ -232,7 +234,7 @@ def _read_ranks_from_nccl(trace: Trace) -> Iterator[Evidence]:
             by_size[size].add(rank)
     if by_size:
         size = max(by_size)
-        yield Evidence(NCCL, _select_valid_ranks(by_size[size]), size)
+        yield RankEvidence(NCCL, _select_valid_ranks(by_size[size]), size)
 
 
 def _read_communicator_payloads(trace: Trace) -> pl.Series:
@@ -275,11 +277,11 @@ def _parse_rank_and_communicator_size(payload: str) -> tuple[int | None, int | N
     return (rank, size) if rank < size else (None, None)
 
 
-def _read_ranks_from_profiler(info: Mapping[str, str]) -> Iterator[Evidence]:
+def _read_ranks_from_profiler(info: Mapping[str, str]) -> Iterator[RankEvidence]:
     """Yield the rank and the number of ranks that the PyTorch profiler recorded."""
     rank = _parse_int(info.get("distributed_rank"))
     if rank is not None:
-        yield Evidence("the profiler", _select_valid_ranks([rank]), _parse_int(info.get("distributed_world_size")))
+        yield RankEvidence("the profiler", _select_valid_ranks([rank]), _parse_int(info.get("distributed_world_size")))
 
 
 def _select_valid_ranks(ranks: list[int] | set[int]) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ _UNREADABLE = "the capture was skipped, because it cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
-class Captures:
+class CapturePaths:
     """The captures that files, folders, patterns and URLs refer to, and the files that are skipped.
 
     Attributes:
@@ -70,7 +70,7 @@ class Captures:
     unexamined: list[Path] = field(default_factory=list)
     replaced: dict[Path, Path] = field(default_factory=dict)
 
-    def update(self, other: Captures) -> None:
+    def update(self, other: CapturePaths) -> None:
         """Add the captures and the skipped files of another object."""
         self.urls.update(other.urls)
         self.errors.update(other.errors)
@@ -193,7 +193,7 @@ def expand_paths(
 def locate_captures(
     paths: PathLike | Iterable[PathLike],
     format: str | None = None,  # noqa: A002
-) -> Captures:
+) -> CapturePaths:
     """Return the captures that paths and URLs refer to, and the files that are skipped, without warnings.
 
     Args:
@@ -212,7 +212,7 @@ def locate_captures(
     urls = [path for path in named if isinstance(path, str) and is_url(path)]
     candidates = [candidate for path in named if path not in urls for candidate in _list_candidates(path)]
     _check_listed_once(candidates)
-    captures = Captures()
+    captures = CapturePaths()
     if len(candidates) == len(named) == 1 and candidates[0] == Path(named[0]):
         captures.urls[candidates[0]] = None  # opening the capture states what is wrong with it
         return captures
@@ -321,7 +321,7 @@ def _check_listed_once(candidates: Iterable[Path]) -> None:
         seen.add(real)
 
 
-def _add_local_captures(captures: Captures, candidates: Sequence[Path], format_name: str | None) -> None:
+def _add_local_captures(captures: CapturePaths, candidates: Sequence[Path], format_name: str | None) -> None:
     """Examine files and folders, and add each of them to the captures or to the skipped files."""
     formats: dict[Path, str] = {}
     for path in candidates:
@@ -368,7 +368,7 @@ def _detect_format(path: Path, format_name: str | None) -> str:
     return reader.format
 
 
-def _add_remote_captures(captures: Captures, named: str) -> None:
+def _add_remote_captures(captures: CapturePaths, named: str) -> None:
     """List the files that a URL refers to, and add them to the captures or to the names of other files.
 
     The files are not read. In a remote folder, only files with the suffix of a format are captures.

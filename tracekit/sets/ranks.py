@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, convert_to_printable_path, warn
-from tracekit.sets.member import MAX_RANK, NCCL, Evidence, Member
+from tracekit.sets.member import MAX_RANK, NCCL, Member, RankEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -176,7 +176,7 @@ def _find_agreed_rank_and_source(
         TracekitError: The sources contradict each other.
     """
     in_name = parse_ranks_in_file_name(capture.path.name)
-    evidence = [*capture.evidence, *([Evidence(FILE_NAME, tuple(in_name))] if len(in_name) == 1 else [])]
+    evidence = [*capture.evidence, *([RankEvidence(FILE_NAME, tuple(in_name))] if len(in_name) == 1 else [])]
     evidence = [e for e in evidence if e.ranks and (e.source != NCCL or (e.size or 0) >= min_world_size)]
     single = [e for e in evidence if len(e.ranks) == 1]
     if not single:

@@ -147,7 +147,7 @@ def _complete(member: Member, unread: Member) -> Member:
 
 
 def _read_recorded_metadata(
-    captures: path_lists.Captures,
+    captures: path_lists.CapturePaths,
     members: Sequence[Member],
     specified_ranks: Mapping[str, int],
     engine: Engine,

@@ -17,7 +17,7 @@ _MAX_COMPARED, _MAX_LENGTH = 1000, 80  # comparing more names or longer names ta
 _IGNORED = re.compile(r"[^a-z0-9]+")
 
 
-class Kind(NamedTuple):
+class NameKind(NamedTuple):
     """A kind of names, such as tables.
 
     Attributes:
@@ -38,8 +38,8 @@ def _pair(**words: str) -> dict[str, str]:
     return {_IGNORED.sub("", w): name.replace("__", "-") for name, listed in words.items() for w in listed.split()}
 
 
-KINDS: Mapping[str, Kind] = {
-    "commands": Kind(
+KINDS: Mapping[str, NameKind] = {
+    "commands": NameKind(
         "command",
         get_args(names.CommandName),
         "tracekit {}",
@@ -61,7 +61,7 @@ KINDS: Mapping[str, Kind] = {
             why="explain diagnose diagnosis bottleneck slow cause causes reason",
         ),
     ),
-    "reports": Kind(
+    "reports": NameKind(
         "report",
         tuple(dict.fromkeys(name.partition(":")[0] for name in get_args(names.ReportName))),
         "tracekit stats IN --report {}",
@@ -86,13 +86,13 @@ KINDS: Mapping[str, Kind] = {
             tensor__core="tensorcores",
         ),
     ),
-    "rules": Kind(
+    "rules": NameKind(
         "rule",
         get_args(names.RuleName),
         "tracekit analyze IN --rule {}",
         _pair(gpu_gaps="gaps gap idle", gpu_time_util="utilization util", cuda_api_sync="sync synchronization"),
     ),
-    "recipes": Kind(
+    "recipes": NameKind(
         "recipe",
         get_args(names.RecipeName),
         "tracekit recipe IN --recipe {}",
@@ -105,7 +105,7 @@ KINDS: Mapping[str, Kind] = {
             comm_sum="communication comm",
         ),
     ),
-    "tables": Kind(
+    "tables": NameKind(
         "table",
         get_args(names.TableName),
         "tracekit rows IN {}",
@@ -124,7 +124,7 @@ KINDS: Mapping[str, Kind] = {
             ncu_metrics="metrics",
         ),
     ),
-    "exporters": Kind(
+    "exporters": NameKind(
         "output format",
         get_args(names.ExporterName),
         "tracekit convert IN --to {}",
@@ -141,7 +141,7 @@ KINDS: Mapping[str, Kind] = {
             tfevents="tensorboard tb",
         ),
     ),
-    "readers": Kind(
+    "readers": NameKind(
         "input format",
         get_args(names.ReaderName),
         "tracekit info IN --from {}",
@@ -272,6 +272,6 @@ def _suggest_name_of_other_kind(plural_noun: str, unknown_name: str) -> str | No
     return None
 
 
-def _list_other_kinds(plural_noun: str) -> list[Kind]:
+def _list_other_kinds(plural_noun: str) -> list[NameKind]:
     """Return the kinds of names besides one of them. The list is empty if the noun stands for none of the kinds."""
     return [kind for noun, kind in KINDS.items() if noun != plural_noun] if plural_noun in KINDS else []

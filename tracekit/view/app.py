@@ -18,15 +18,15 @@ from tracekit.view.state import make_url, parse_aggregation, parse_url
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.view.captures import Captures
-    from tracekit.view.state import State as PageState
+    from tracekit.view.captures import ViewedCaptures
+    from tracekit.view.state import PageState
 
 MAX_BOUND = 2**53
 """Iteration numbers in input fields must be less than this limit."""
 THEME = {"primaryColor": "teal", "primaryShade": 9, "fontFamily": "system-ui, sans-serif"}
 
 
-def create_app(captures: Captures) -> dash.Dash:
+def create_app(captures: ViewedCaptures) -> dash.Dash:
     """Return the Dash application that shows captures."""
     app = dash.Dash(
         "tracekit.view.app",
@@ -100,7 +100,7 @@ def _build_layout() -> Any:
     )
 
 
-def _register_callbacks(app: dash.Dash, captures: Captures) -> None:
+def _register_callbacks(app: dash.Dash, captures: ViewedCaptures) -> None:
     """Register the callbacks of the layout, the forms and the tables."""
 
     @app.callback(
@@ -176,7 +176,7 @@ def _register_browser_callbacks(app: dash.Dash) -> None:
     )
 
 
-def _register_form_callbacks(app: dash.Dash, captures: Captures) -> None:
+def _register_form_callbacks(app: dash.Dash, captures: ViewedCaptures) -> None:
     """Register the callbacks of the forms that select the iterations to aggregate and the captures to compare."""
 
     @app.callback(
@@ -229,7 +229,7 @@ def _register_form_callbacks(app: dash.Dash, captures: Captures) -> None:
         return state.make_url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
 
 
-def _register_stack_callback(app: dash.Dash, captures: Captures) -> None:
+def _register_stack_callback(app: dash.Dash, captures: ViewedCaptures) -> None:
     """Register the callback of the form that restricts call stacks to a time window."""
 
     @app.callback(
@@ -257,7 +257,7 @@ def _format_iteration(value: Any) -> str:
     return str(int(value)) if isinstance(value, int | float) and abs(value) < MAX_BOUND else ""
 
 
-def _build_page_links(captures: Captures, state: PageState) -> list[Any]:
+def _build_page_links(captures: ViewedCaptures, state: PageState) -> list[Any]:
     """Return links to the pages that have data in the current capture."""
     links = []
     for page in pages.list_available_pages(captures, captures[state.at]):
@@ -267,7 +267,7 @@ def _build_page_links(captures: Captures, state: PageState) -> list[Any]:
     return [html.Ul(links)]
 
 
-def _build_capture_header(captures: Captures, state: PageState) -> list[Any]:
+def _build_capture_header(captures: ViewedCaptures, state: PageState) -> list[Any]:
     """Return the capture selector or the name of the only capture, and a description of a non-default aggregation."""
     parts: list[Any] = []
     if len(captures) > 1:
@@ -288,7 +288,7 @@ def _build_capture_header(captures: Captures, state: PageState) -> list[Any]:
     return parts
 
 
-def _build_change_message(captures: Captures) -> list[Any]:
+def _build_change_message(captures: ViewedCaptures) -> list[Any]:
     """Return a message that names the captures whose files have changed since they were opened."""
     names = captures.list_changed()
     if not names:
@@ -300,7 +300,7 @@ def _build_change_message(captures: Captures) -> list[Any]:
     return [dmc.Alert([html.P(text), hint], color="orange", variant="light", className="panel replaced")]
 
 
-def _build_unreadable_list(captures: Captures) -> list[Any]:
+def _build_unreadable_list(captures: ViewedCaptures) -> list[Any]:
     """Return a list of the captures that cannot be read, with the reasons, or nothing if there are none."""
     if not captures.unreadable:
         return []
@@ -310,7 +310,7 @@ def _build_unreadable_list(captures: Captures) -> list[Any]:
     return [html.Details([html.Summary(summary), html.Ul(items)], open=True, className="unreadable")]
 
 
-def _format_document_title(captures: Captures, state: PageState) -> str:
+def _format_document_title(captures: ViewedCaptures, state: PageState) -> str:
     """Return the title of the HTML document."""
     return f"{_format_page_title(state)} · {captures[state.at].name} · tracekit"
 
@@ -322,7 +322,7 @@ def _format_page_title(state: PageState) -> str:
 
 
 def _build_detail_tables(
-    captures: Captures, table_id: Mapping[str, str], row: Mapping[str, Any], query_string: str
+    captures: ViewedCaptures, table_id: Mapping[str, str], row: Mapping[str, Any], query_string: str
 ) -> list[Any]:
     """Return the tables with details about a selected row."""
     query = grid.parse_table_query(table_id, len(captures))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.sets.paths import Captures as LocatedCaptures
-from tracekit.sets.paths import describe_error, is_folder_of_captures, is_pattern, locate_captures
+from tracekit.sets.paths import CapturePaths, describe_error, is_folder_of_captures, is_pattern, locate_captures
 from tracekit.sets.ranks import name_uniquely
 from tracekit.system import memory
 from tracekit.system.files import FileState
@@ -41,7 +40,7 @@ MAX_CACHED_BYTES = 128 * 1024 * 1024
 """Maximum size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
 
 
-class Rows(NamedTuple):
+class ShownRows(NamedTuple):
     """The rows of a table, with titles and descriptions of its columns.
 
     Attributes:
@@ -103,7 +102,7 @@ class Cache(Generic[K, V]):
 
 
 @dataclass(eq=False)
-class Capture:
+class ViewedCapture:
     """A capture that the viewer has opened, with a cache of its traces.
 
     Attributes:
@@ -172,7 +171,7 @@ class Capture:
         return self._counts[name]
 
 
-class Captures:
+class ViewedCaptures:
     """The captures that a viewer shows, with caches of table rows, row orders and figures.
 
     Attributes:
@@ -180,10 +179,12 @@ class Captures:
         unreadable: The captures that cannot be read: name of the file, and the reason.
     """
 
-    def __init__(self, captures: Iterable[Capture], unreadable: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(self, captures: Iterable[ViewedCapture], unreadable: Iterable[tuple[str, str]] = ()) -> None:
         self.all = list(captures)
         self.unreadable = list(unreadable)
-        self._rows: Cache[Hashable, Rows] = Cache(1000, lambda rows: int(rows.frame.estimated_size()), MAX_CACHED_BYTES)
+        self._rows: Cache[Hashable, ShownRows] = Cache(
+            1000, lambda rows: int(rows.frame.estimated_size()), MAX_CACHED_BYTES
+        )
         self._orders: Cache[Hashable, pl.Series] = Cache(
             MAX_ROW_ORDERS, lambda order: int(order.estimated_size()), MAX_ROW_ORDER_BYTES
         )
@@ -194,7 +195,7 @@ class Captures:
         self._lock = threading.Lock()
         self._requests = 0
 
-    def __getitem__(self, at: CaptureAggregation) -> Capture:
+    def __getitem__(self, at: CaptureAggregation) -> ViewedCapture:
         return self.all[at.capture]
 
     def __len__(self) -> int:
@@ -206,7 +207,7 @@ class Captures:
         if reason not in self.unreadable:
             self.unreadable.append(reason)
 
-    def get_rows(self, key: Hashable, compute: Callable[[], Rows]) -> Rows:
+    def get_rows(self, key: Hashable, compute: Callable[[], ShownRows]) -> ShownRows:
         """Return the cached rows of a table. If they are not cached, compute and cache them."""
         return self._rows.get(key, compute)
 
@@ -309,7 +310,7 @@ def _read_state(path: Path | None) -> Any:
 
 def open_captures(
     paths: Iterable[Path], from_: str | None = None, *, cache: bool | None = None, strict: bool = False
-) -> Captures:
+) -> ViewedCaptures:
     """Open files and folders as the captures of a server.
 
     A warning names each capture that cannot be read, and the viewer lists it with the reason.
@@ -323,7 +324,7 @@ def open_captures(
     Raises:
         TracekitError: No capture can be read, or ``strict`` is true and a capture cannot be read.
     """
-    located = LocatedCaptures()
+    located = CapturePaths()
     files: list[Path] = []
     traces: list[tuple[Path, Trace]] = []
     try:
@@ -348,12 +349,12 @@ def open_captures(
         raise
     absolute = {path: Path(os.path.abspath(path)) for path in (*files, *located.errors)}  # noqa: PTH100 - without ..
     names = {path: name_uniquely(full, [*dict.fromkeys(absolute.values())]) for path, full in absolute.items()}
-    opened = [Capture(index, names[path], trace, absolute[path]) for index, (path, trace) in enumerate(traces)]
-    return Captures(opened, [(names[path], describe_error(e)) for path, e in located.errors.items()])
+    opened = [ViewedCapture(index, names[path], trace, absolute[path]) for index, (path, trace) in enumerate(traces)]
+    return ViewedCaptures(opened, [(names[path], describe_error(e)) for path, e in located.errors.items()])
 
 
-def _locate(path: Path, from_: str | None) -> LocatedCaptures:
+def _locate(path: Path, from_: str | None) -> CapturePaths:
     """Return the captures of a folder or pattern. Any other path is one capture, which may not be readable."""
     if is_folder_of_captures(path) or is_pattern(path):
         return locate_captures(path, from_)
-    return LocatedCaptures({path: None})
+    return CapturePaths({path: None})

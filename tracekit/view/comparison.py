@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from tracekit.core.compare import EVIDENCE
 from tracekit.sets.comparison import diff
-from tracekit.view.captures import Rows
+from tracekit.view.captures import ShownRows
 from tracekit.view.state import CaptureAggregation, parse_aggregation
 
 if TYPE_CHECKING:
     from tracekit.core.compare import Diff
     from tracekit.trace import Trace
-    from tracekit.view.captures import Captures
-    from tracekit.view.state import State
+    from tracekit.view.captures import ViewedCaptures
+    from tracekit.view.state import PageState
 
 OTHER = ("other_capture", "other_iterations", "other_key_op")
 """URL parameters of the capture and aggregation to compare with."""
@@ -49,7 +49,7 @@ DESCRIPTIONS = {
 }
 
 
-def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
+def compare(captures: ViewedCaptures | None, a: Trace, b: Trace, by: str) -> Diff:
     """Return the differences between two traces.
 
     Args:
@@ -65,7 +65,7 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
     return result  # type: ignore[no-any-return]
 
 
-def build_diff_table_rows(differences: Diff, kind: str) -> Rows:
+def build_diff_table_rows(differences: Diff, kind: str) -> ShownRows:
     """Return the differences of one kind, such as kernels, as rows of a table. The largest changes come first."""
     frame = differences.frame(kind)
     titles, base = TITLES, "total times"
@@ -77,10 +77,10 @@ def build_diff_table_rows(differences: Diff, kind: str) -> Rows:
         base = "times per iteration, because the numbers of iterations differ"
     shown = {c: title for c, title in titles.items() if c in frame.columns}
     descriptions = {c: DESCRIPTIONS.get(c, "").format(base=base) for c in shown}
-    return Rows(frame.select(shown.keys()), shown, descriptions)
+    return ShownRows(frame.select(shown.keys()), shown, descriptions)
 
 
-def parse_compared_aggregation(captures: Captures, state: State) -> CaptureAggregation:
+def parse_compared_aggregation(captures: ViewedCaptures, state: PageState) -> CaptureAggregation:
     """Return the capture and aggregation that the URL selects for the comparison with the capture of the page.
 
     The default is the next capture. If there is only one capture, the default is all iterations of this capture.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
     from tracekit.view.pages import Context
-    from tracekit.view.state import State
+    from tracekit.view.state import PageState
 
 CONFIG = {
     "displaylogo": False,
@@ -153,7 +153,7 @@ def build_note_paragraphs(notes: Iterable[str]) -> list[Any]:
     return [html.P(note, className="warning" if "Warning: " in note else "steps", role="note") for note in notes]
 
 
-def build_warm_up_link(state: State) -> Any:
+def build_warm_up_link(state: PageState) -> Any:
     """Return a paragraph with a link to the same page that includes the warm-up or leaves it out."""
     label = "Leave out the warm-up" if state.at.include_warm_up else "Include the warm-up"
     other = replace(state.at, include_warm_up=not state.at.include_warm_up)

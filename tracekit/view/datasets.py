@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
 from tracekit.view import sources
-from tracekit.view.tree import Tree
+from tracekit.view.tree import TreeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.view.captures import Rows
+    from tracekit.view.captures import ShownRows
     from tracekit.view.sources import TableInputs
 
 
@@ -66,7 +66,7 @@ class Dataset:
     title: str
     shows: str
     sort: str = ""
-    rows: Callable[[TableInputs], Rows] | None = None
+    rows: Callable[[TableInputs], ShownRows] | None = None
     share_of: str = ""
     recipe_argument: str = ""
     first: tuple[str, ...] = ()
@@ -76,9 +76,9 @@ class Dataset:
     has_sums: bool = True
     link: Link | None = None
     note: str = ""
-    tree: Tree | None = None
+    tree: TreeColumns | None = None
 
-    def read_rows(self, inputs: TableInputs) -> Rows:
+    def read_rows(self, inputs: TableInputs) -> ShownRows:
         """Return the rows of the table."""
         rows = sources.read_result(inputs, self.shows) if self.rows is None else self.rows(inputs)
         return sources.add_share_column(rows, self.share_of) if self.share_of in rows.frame.columns else rows
@@ -387,7 +387,7 @@ DATASETS: Mapping[str, Dataset] = {
             select={"path": "path", "direction": "direction"},
             note="Click on the arrow of a group, or press Enter, to expand or collapse it. Sort by a column to rank "
             "all groups. Select a group to see its ops below.",
-            tree=Tree("group_node_id", "parent_id", "level", "group"),
+            tree=TreeColumns("group_node_id", "parent_id", "level", "group"),
             rows=sources.read_groups,
         ),
         Dataset(

@@ -17,7 +17,7 @@ from tracekit.view.state import parse_aggregation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.view.captures import Captures
+    from tracekit.view.captures import ViewedCaptures
 
 FORMULA = r"^[=+\-@\t\r]"
 """Pattern of strings that a spreadsheet would interpret as formulas, because of their first character."""
@@ -35,7 +35,7 @@ class Download(NamedTuple):
     name: str
 
 
-def export_rows(captures: Captures, parameters: Mapping[str, str]) -> Download:
+def export_rows(captures: ViewedCaptures, parameters: Mapping[str, str]) -> Download:
     """Return a file with the visible columns of the filtered and sorted rows of a table.
 
     Args:
@@ -52,7 +52,7 @@ def export_rows(captures: Captures, parameters: Mapping[str, str]) -> Download:
     return Download(write(frame), media_type, f"{name}{suffix}")
 
 
-def check_export(captures: Captures, parameters: Mapping[str, str]) -> None:
+def check_export(captures: ViewedCaptures, parameters: Mapping[str, str]) -> None:
     """Check that rows can be exported, so that a page can show an error before the browser requests the file.
 
     Raises:
@@ -63,7 +63,7 @@ def check_export(captures: Captures, parameters: Mapping[str, str]) -> None:
         _check_excel_row_count(frame)
 
 
-def _read_query_and_rows(captures: Captures, parameters: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
+def _read_query_and_rows(captures: ViewedCaptures, parameters: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
     """Return the query of a download and the rows that match it.
 
     Raises:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.text.explanations import CauseText, Explanation
-    from tracekit.view.captures import Captures
+    from tracekit.view.captures import ViewedCaptures
     from tracekit.view.pages import Context
-    from tracekit.view.state import State
+    from tracekit.view.state import PageState
 
 TITLE = "Why a step takes this long"
 TITLE_OF_RANKS = "Why a step of the job takes this long"
@@ -60,14 +60,14 @@ def build_panel_of_ranks(context: Context) -> Any:
     return context.build_later(key, TITLE_OF_RANKS, compute, _ACTIVITY, _STATUS)
 
 
-def _explain_ranks(captures: Captures) -> Explanation:
+def _explain_ranks(captures: ViewedCaptures) -> Explanation:
     job = ranks.get_rank_set(captures)
     if job is None:
         raise TracekitError("the captures are not the ranks of one job")
     return write_explanation(job.why())
 
 
-def _build_panel(title: str, explain: Callable[[], Explanation], state: State | None, *, dark: bool) -> Any:
+def _build_panel(title: str, explain: Callable[[], Explanation], state: PageState | None, *, dark: bool) -> Any:
     """Return a panel with the sentence, the ledger, the causes, the warm-up and notes, or None without an answer.
 
     Args:
@@ -101,7 +101,7 @@ def _build_panel(title: str, explain: Callable[[], Explanation], state: State | 
     return components.build_panel(title, parts)
 
 
-def _build_cause(cause: CauseText, state: State | None) -> Any:
+def _build_cause(cause: CauseText, state: PageState | None) -> Any:
     """Return a list item with a cause: its saving, evidence, change, and a link to its longest occurrence."""
     parts: list[Any] = [html.Strong(f"{cause.title}: {cause.saving}"), html.P(cause.evidence)]
     parts += [html.P(text, className="dimmed") for text in (cause.functions, cause.missing) if text]

@@ -20,10 +20,9 @@ from tracekit.view.state import parse_aggregation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tracekit.view.captures import Captures, Rows
+    from tracekit.view.captures import ShownRows, ViewedCaptures
     from tracekit.view.datasets import Dataset
-    from tracekit.view.state import CaptureAggregation
-    from tracekit.view.state import State as PageState
+    from tracekit.view.state import CaptureAggregation, PageState
 
 ROW_HEIGHT = 34
 VISIBLE_ROWS = 15
@@ -61,7 +60,7 @@ FORMATS = {"csv": "CSV", "json": "JSON", "xlsx": "Excel", "parquet": "Parquet"}
 
 
 def build_table(
-    captures: Captures,
+    captures: ViewedCaptures,
     name: str,
     state: PageState,
     arguments: Mapping[str, str] | None = None,
@@ -107,7 +106,7 @@ def build_table(
 
 
 def _build_selected_details(
-    dataset: Dataset, rows: Rows, state: PageState, build_details: Callable[[Mapping[str, str]], Sequence[Any]]
+    dataset: Dataset, rows: ShownRows, state: PageState, build_details: Callable[[Mapping[str, str]], Sequence[Any]]
 ) -> list[Any]:
     """Return the tables with details about the row that the URL selects."""
     selected = state.get(f"{dataset.name}.select")
@@ -136,7 +135,7 @@ def _create_part_id_function(
 
 
 def _build_toolbar(
-    create_part_id: Callable[[str], dict[str, str]], dataset: Dataset, rows: Rows, state: PageState
+    create_part_id: Callable[[str], dict[str, str]], dataset: Dataset, rows: ShownRows, state: PageState
 ) -> Any:
     """Return the search field and the menus of a table."""
     shown = _list_shown_columns(dataset, rows, state)
@@ -184,7 +183,7 @@ def _build_toolbar(
 
 
 def _build_condition_field(
-    create_part_id: Callable[[str], dict[str, str]], name: str, rows: Rows, state: PageState, *, is_open: bool
+    create_part_id: Callable[[str], dict[str, str]], name: str, rows: ShownRows, state: PageState, *, is_open: bool
 ) -> Any:
     """Return the input field for an SQL condition."""
     value = state.get(f"{name}.where")
@@ -209,7 +208,7 @@ def _build_condition_field(
     )
 
 
-def _list_shown_columns(dataset: Dataset, rows: Rows, state: PageState) -> list[str]:
+def _list_shown_columns(dataset: Dataset, rows: ShownRows, state: PageState) -> list[str]:
     """Return the names of the visible columns. The URL selects them or, by default, the declaration of the table."""
     chosen = state.get(f"{dataset.name}.columns")
     if chosen:
@@ -218,7 +217,7 @@ def _list_shown_columns(dataset: Dataset, rows: Rows, state: PageState) -> list[
     return [c for c in rows.frame.columns if c not in dataset.hidden]
 
 
-def _build_grid(id_: Any, dataset: Dataset, rows: Rows, state: PageState) -> Any:
+def _build_grid(id_: Any, dataset: Dataset, rows: ShownRows, state: PageState) -> Any:
     """Return the AG Grid component of a table."""
     filter_model = state.get(f"{dataset.name}.filter")
     try:
@@ -268,7 +267,7 @@ def _build_grid(id_: Any, dataset: Dataset, rows: Rows, state: PageState) -> Any
     )
 
 
-def _build_column_definitions(dataset: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+def _build_column_definitions(dataset: Dataset, rows: ShownRows, state: PageState) -> list[dict[str, Any]]:
     """Return the column definitions of a grid."""
     shown = set(_list_shown_columns(dataset, rows, state))
     order = [each.partition(":") for each in (state.get(f"{dataset.name}.sort") or dataset.sort).split(",") if each]
@@ -292,13 +291,13 @@ def _build_column_definitions(dataset: Dataset, rows: Rows, state: PageState) ->
     return [*definitions, *_build_link_definitions(dataset, rows, state)]
 
 
-def _list_columns_in_order(dataset: Dataset, rows: Rows) -> list[str]:
+def _list_columns_in_order(dataset: Dataset, rows: ShownRows) -> list[str]:
     """Return the names of all columns in the order in which the table shows them."""
     first = [c for c in dataset.first if c in rows.frame.columns]
     return [*first, *(c for c in rows.frame.columns if c not in first)]
 
 
-def _estimate_column_width(name: str, rows: Rows) -> int:
+def _estimate_column_width(name: str, rows: ShownRows) -> int:
     """Estimate the width of a column in pixels from its title, its first values and the total of the column."""
     characters = _measure_longest_number(rows.frame[name]) if rows.frame.schema[name].is_numeric() else 0
     if not characters:
@@ -318,7 +317,7 @@ def _measure_longest_number(column: pl.Series) -> int:
     return max((len(f"{int(each):,}") + decimals for each in numbers), default=0)
 
 
-def _build_column_definition(name: str, rows: Rows) -> dict[str, Any]:
+def _build_column_definition(name: str, rows: ShownRows) -> dict[str, Any]:
     """Return the AG Grid definition of a column."""
     kind = rows.frame.schema[name]
     definition: dict[str, Any] = {
@@ -344,7 +343,7 @@ def _build_column_definition(name: str, rows: Rows) -> dict[str, Any]:
     return definition
 
 
-def _build_link_definitions(dataset: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+def _build_link_definitions(dataset: Dataset, rows: ShownRows, state: PageState) -> list[dict[str, Any]]:
     """Return the definitions of the columns that link to the timeline and to another page."""
     common = {"sortable": False, "filter": False, "floatingFilter": False, "resizable": False, "pinned": "right"}
     columns = []
@@ -401,7 +400,7 @@ def parse_table_query(table_id: Mapping[str, str], capture_count: int, **query_f
     return queries.Query(table_id.get("table", ""), at, arguments, **query_fields)
 
 
-def register_callbacks(app: Dash, captures: Captures, build_details: Any) -> None:
+def register_callbacks(app: Dash, captures: ViewedCaptures, build_details: Any) -> None:
     """Register the callbacks of all tables.
 
     Args:
@@ -420,7 +419,7 @@ def _create_part_id_pattern(part: str) -> dict[str, Any]:
     return {"part": part, "table": MATCH, "at": MATCH, "arguments": MATCH}
 
 
-def _register_rows_callback(app: Dash, captures: Captures) -> None:
+def _register_rows_callback(app: Dash, captures: ViewedCaptures) -> None:
     """Register the callback that answers requests for rows."""
 
     @app.callback(
@@ -532,7 +531,7 @@ def _to_compact_json(value: Any) -> str:
         raise TracekitError("the filter or the sort order of the table is nested too deeply") from error
 
 
-def _format_row_count(page: queries.Page) -> str:
+def _format_row_count(page: queries.SentRows) -> str:
     """Return a text with the number of rows that match the filters and the number of all rows."""
     rows = "row" if page.matching == 1 else "rows"
     if page.matching == page.total:

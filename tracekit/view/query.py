@@ -18,7 +18,7 @@ from tracekit.view.tree import compute_row_states, parse_expansion
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from tracekit.view.captures import Captures, Rows
+    from tracekit.view.captures import ShownRows, ViewedCaptures
     from tracekit.view.state import CaptureAggregation
 
 MAX_INT64 = 2**63 - 1
@@ -67,7 +67,7 @@ class Query:
         return (self.table, self.at, self.arguments)
 
 
-class Page(NamedTuple):
+class SentRows(NamedTuple):
     """Rows of a table as they are sent to the browser.
 
     Attributes:
@@ -85,7 +85,7 @@ class Page(NamedTuple):
     is_tree: bool = False
 
 
-def load_rows(captures: Captures, query: Query) -> Rows:
+def load_rows(captures: ViewedCaptures, query: Query) -> ShownRows:
     """Return all rows of the table that a query names, from the cache if possible."""
     inputs = TableInputs(
         captures[query.at].get_aggregated_trace(query.at),
@@ -97,7 +97,7 @@ def load_rows(captures: Captures, query: Query) -> Rows:
     return captures.get_rows(query.create_rows_cache_key(), lambda: find_dataset(query.table).read_rows(inputs))
 
 
-def compute_matching_row_numbers(captures: Captures, query: Query) -> pl.Series | None:
+def compute_matching_row_numbers(captures: ViewedCaptures, query: Query) -> pl.Series | None:
     """Return the row numbers of the rows that match a query, in the sort order of the query.
 
     Return None if the query neither filters nor sorts the rows.
@@ -170,14 +170,14 @@ def parse_json(text: str, expected_type: type) -> Any:
     return value
 
 
-def read_matching_frame(captures: Captures, query: Query) -> pl.DataFrame:
+def read_matching_frame(captures: ViewedCaptures, query: Query) -> pl.DataFrame:
     """Return all rows that match a query, in sorted order."""
     frame = load_rows(captures, query).frame
     order = compute_matching_row_numbers(captures, query)
     return frame if order is None else frame[order]
 
 
-def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
+def load_page(captures: ViewedCaptures, query: Query, start: int, stop: int) -> SentRows:
     """Return rows ``start`` to ``stop`` (exclusive) among the rows that match a query, with sums over all matches."""
     if not 0 <= start <= stop <= start + MAX_PAGE:
         raise TracekitError(f"rows {start} to {stop} were requested, but a request can ask for at most {MAX_PAGE} rows")
@@ -199,7 +199,7 @@ def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
     if shown is not None:
         cells = [{**row, "_expanded": state} for row, state in zip(cells, shown["expanded"][ids], strict=True)]
     selected = frame if order is None else frame[order]
-    return Page(
+    return SentRows(
         [{"_id": name, **row} for name, row in zip(named, cells, strict=True)],
         matching,
         frame.height,

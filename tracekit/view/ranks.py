@@ -21,7 +21,7 @@ from tracekit.sets import recipes
 from tracekit.sets.communication import choose_rank_table_reader, collect_rank_tables
 from tracekit.sets.trace_set import TraceSet
 from tracekit.sets.workers import call_or_return_error
-from tracekit.view.captures import Rows
+from tracekit.view.captures import ShownRows
 from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.registry.analyses import Value
     from tracekit.sets.member import Member
     from tracekit.trace import Trace
-    from tracekit.view.captures import Capture, Captures
+    from tracekit.view.captures import ViewedCapture, ViewedCaptures
 
 TABLES = ("summary", "arrivals", "stragglers", "iterations", "operations", "clocks")
 """Tables of the analysis of the communication that are shown on pages."""
@@ -87,12 +87,12 @@ class OpenSet(TraceSet):
             yield member, call_or_return_error(lambda each: function(self._traces[each.rank]), member)
 
 
-def get_rank_set(captures: Captures) -> OpenSet | None:
+def get_rank_set(captures: ViewedCaptures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
     return captures.get_cached_result("job", lambda: _create_rank_set(captures))  # type: ignore[no-any-return]
 
 
-def _create_rank_set(captures: Captures) -> OpenSet | None:
+def _create_rank_set(captures: ViewedCaptures) -> OpenSet | None:
     """Return the captures as a set of ranks. If some captures cannot be read, ranks may be missing."""
     recorded, traces = [], {}
     for capture in captures.all:
@@ -117,27 +117,29 @@ def _create_rank_set(captures: Captures) -> OpenSet | None:
     return OpenSet(assigned, [traces[member.path] for member in assigned])
 
 
-def _read_recorded_metadata(capture: Capture) -> members.RecordedMetadata:
+def _read_recorded_metadata(capture: ViewedCapture) -> members.RecordedMetadata:
     return members.read_recorded_metadata(capture.trace, capture.trace.path or Path(capture.name))
 
 
-def get_rank_set_or_single_rank(captures: Captures, capture: Capture) -> OpenSet:
+def get_rank_set_or_single_rank(captures: ViewedCaptures, capture: ViewedCapture) -> OpenSet:
     """Return the ranks of the job. If the captures are not the ranks of one job, return a set of ``capture`` alone."""
     return get_rank_set(captures) or captures.get_cached_result(
         ("rank", capture.index), lambda: _create_set_of_one_rank(capture)
     )
 
 
-def _compute_ranks_cache_key(captures: Captures, capture: Capture) -> int | None:
+def _compute_ranks_cache_key(captures: ViewedCaptures, capture: ViewedCapture) -> int | None:
     """Return a cache key for results about ranks: None for the ranks of a job, or else the index of the capture."""
     return None if get_rank_set(captures) else capture.index
 
 
-def _create_set_of_one_rank(capture: Capture) -> OpenSet:
+def _create_set_of_one_rank(capture: ViewedCapture) -> OpenSet:
     return OpenSet([rank_sources.make_member(_read_recorded_metadata(capture), 0, "given")], [capture.trace])
 
 
-def run_recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
+def run_recipe(
+    captures: ViewedCaptures, capture: ViewedCapture, name: str, options: Mapping[str, Value] | None = None
+) -> Tables:
     """Return the tables of a recipe for the ranks of the job or, without a job, for one capture. Cache the tables.
 
     If the start time of any capture is not recorded, the times of each rank are relative to the start of its own
@@ -163,7 +165,9 @@ def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tabl
         return recipes.run_recipe(ranks, name, options)
 
 
-def analyze_communication(captures: Captures, capture: Capture, *, include_warm_up: bool = False) -> Communication:
+def analyze_communication(
+    captures: ViewedCaptures, capture: ViewedCapture, *, include_warm_up: bool = False
+) -> Communication:
     """Return the analysis of the communication between the ranks of the job. The analysis is cached.
 
     Args:
@@ -186,12 +190,12 @@ def list_nonempty_tables(analysis: Communication) -> list[str]:
     return [name for name in TABLES if getattr(analysis, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 
 
-def read_communication_rows(analysis: Communication, name: str) -> Rows:
+def read_communication_rows(analysis: Communication, name: str) -> ShownRows:
     """Return the rows of one table of an analysis of the communication."""
     return add_titles(getattr(analysis, name), _COMMON if analysis.clocks.height > 1 else {})
 
 
-def compute_gpu_time(captures: Captures, capture: Capture) -> Rows:
+def compute_gpu_time(captures: ViewedCaptures, capture: ViewedCapture) -> ShownRows:
     """Return the time that each GPU spends in computation, communication and other activities, and its idle time.
 
     The result has one row per rank and GPU, with the name of the capture. Times are in ns.
@@ -202,7 +206,7 @@ def compute_gpu_time(captures: Captures, capture: Capture) -> Rows:
     return add_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
 
 
-def compute_utilization(captures: Captures, capture: Capture, recipe: str, bins: int) -> Rows:
+def compute_utilization(captures: ViewedCaptures, capture: ViewedCapture, recipe: str, bins: int) -> ShownRows:
     """Return the utilization in percent of each rank and GPU in each time bin, as computed by a heat map recipe.
 
     Args:
@@ -227,7 +231,7 @@ def compute_utilization(captures: Captures, capture: Capture, recipe: str, bins:
     return rows._replace(titles={**rows.titles, **{new: f"{old} (%)" for old, new in values.items()}})
 
 
-def compute_pace(captures: Captures, capture: Capture, recipe: str, name: str) -> Rows:
+def compute_pace(captures: ViewedCaptures, capture: ViewedCapture, recipe: str, name: str) -> ShownRows:
     """Return one row per rank and occurrence of a kernel or NVTX range, with its start, end and duration in ns.
 
     Args:
@@ -247,7 +251,7 @@ def compute_pace(captures: Captures, capture: Capture, recipe: str, name: str) -
     return _add_rank_titles(captures, pl.concat(occurrences))
 
 
-def _add_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
+def _add_rank_titles(captures: ViewedCaptures, frame: pl.DataFrame) -> ShownRows:
     """Return rows together with a title for each column.
 
     If the captures are the ranks of a job, the titles of columns of times say what the times are relative to: the start
@@ -265,7 +269,7 @@ def _are_origins_recorded(ranks: OpenSet) -> bool:
     return all(member.origin_utc_ns is not None for member in ranks.members)
 
 
-def add_titles(frame: pl.DataFrame, names_on_other_clock: Mapping[str, str] | None = None) -> Rows:
+def add_titles(frame: pl.DataFrame, names_on_other_clock: Mapping[str, str] | None = None) -> ShownRows:
     """Return rows together with a title for each column.
 
     Args:
@@ -275,4 +279,4 @@ def add_titles(frame: pl.DataFrame, names_on_other_clock: Mapping[str, str] | No
     """
     frame = frame.rename({old: new for old, new in (names_on_other_clock or {}).items() if old in frame.columns})
     titles = {c: _TITLES.get(c) or convert_name_to_title(c) for c in frame.columns}
-    return Rows(frame, titles, dict.fromkeys(titles, ""))
+    return ShownRows(frame, titles, dict.fromkeys(titles, ""))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flask import Flask
     from werkzeug.serving import BaseWSGIServer
 
-    from tracekit.view.captures import Captures
+    from tracekit.view.captures import ViewedCaptures
 
 COOKIE = "tracekit-token"
 CALLBACKS = "/_dash-update-component"
@@ -67,7 +67,7 @@ class Viewer:
         url: URL of the first page, with the token if one is required.
     """
 
-    def __init__(self, captures: Captures, host: str, port: int, *, token: bool = False) -> None:
+    def __init__(self, captures: ViewedCaptures, host: str, port: int, *, token: bool = False) -> None:
         self._captures = captures
         self.token = secrets.token_urlsafe(24) if token or not is_loopback(host) else None
         with _open_socket(host, port) as listening:
@@ -201,7 +201,7 @@ class _Timelines:
     When the cache is created, the temporary folders of killed viewers of the same user are removed.
     """
 
-    def __init__(self, captures: Captures) -> None:
+    def __init__(self, captures: ViewedCaptures) -> None:
         self._captures = captures
         self._stack = contextlib.ExitStack()
         self._folder = self._stack.enter_context(create_workspace(Path(tempfile.gettempdir())))

@@ -13,7 +13,7 @@ from tracekit.errors import TracekitError
 from tracekit.plots.recipes import MAPS, PACES
 from tracekit.trace import get_trace_view
 from tracekit.view import recorded, stacks
-from tracekit.view.captures import Rows
+from tracekit.view.captures import ShownRows
 from tracekit.view.state import parse_aggregation
 from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tracekit.text.names import TableName
     from tracekit.trace import Trace
-    from tracekit.view.captures import Capture, Captures
+    from tracekit.view.captures import ViewedCapture, ViewedCaptures
 
 INDENT = "\u2007\u2007"
 """Indentation of a level of the tree: spaces as wide as a digit, which a page does not collapse."""
@@ -47,14 +47,14 @@ class TableInputs:
 
     trace: Trace
     arguments: Mapping[str, str] = field(default_factory=dict)
-    captures: Captures | None = None
-    capture: Capture | None = None
+    captures: ViewedCaptures | None = None
+    capture: ViewedCapture | None = None
     include_warm_up: bool = False
 
 
 def read_table_rows(
     trace: Trace, name: str, columns: Sequence[str] | None = None, where: pl.Expr | None = None
-) -> Rows:
+) -> ShownRows:
     """Return the rows of a declared table.
 
     Args:
@@ -73,10 +73,12 @@ def read_table_rows(
     if columns is None and rows.height:
         rows = rows.select([c.name for c in rows if c.null_count() < rows.height or c.name in schema.names[:1]])
     docs = {column.name: column.doc for column in schema.columns}
-    return Rows(rows, {c: convert_name_to_title(c) for c in rows.columns}, {c: docs.get(c, "") for c in rows.columns})
+    return ShownRows(
+        rows, {c: convert_name_to_title(c) for c in rows.columns}, {c: docs.get(c, "") for c in rows.columns}
+    )
 
 
-def convert_report_rows(frame: pl.DataFrame) -> Rows:
+def convert_report_rows(frame: pl.DataFrame) -> ShownRows:
     """Return the rows of a report, with string columns first and column names that can be used in URLs."""
     names: dict[str, str] = {}
     for title in frame.columns:
@@ -85,10 +87,12 @@ def convert_report_rows(frame: pl.DataFrame) -> Rows:
     titles = {name: title for title, name in names.items()}
     frame = frame.rename(names)
     text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical)]
-    return Rows(frame.select(*text, *(c for c in frame.columns if c not in text)), titles, dict.fromkeys(titles, ""))
+    return ShownRows(
+        frame.select(*text, *(c for c in frame.columns if c not in text)), titles, dict.fromkeys(titles, "")
+    )
 
 
-def add_share_column(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
+def add_share_column(rows: ShownRows, column: str, total: int | None = None, title: str = "Share (%)") -> ShownRows:
     """Return rows with an additional column, which contains the values of ``column`` as percentages.
 
     The additional column is inserted after ``column``.
@@ -106,19 +110,19 @@ def add_share_column(rows: Rows, column: str, total: int | None = None, title: s
     order = [c for c in frame.columns if c != "share_percent"]
     order.insert(place, "share_percent")
     doc = f"Percentage of the total of {rows.titles[column]!r}."
-    return Rows(
+    return ShownRows(
         frame.select(order), {**rows.titles, "share_percent": title}, {**rows.descriptions, "share_percent": doc}
     )
 
 
-def read_result(inputs: TableInputs, name: str) -> Rows:
+def read_result(inputs: TableInputs, name: str) -> ShownRows:
     """Return the rows of a declared table, a report or a rule. Intervals have a column with their durations."""
     if name in schemas.table_names():
         return add_duration_column(read_table_rows(inputs.trace, name))
     return convert_report_rows(get_trace_view(inputs.trace).report(name).frame())
 
 
-def add_duration_column(rows: Rows) -> Rows:
+def add_duration_column(rows: ShownRows) -> ShownRows:
     """Insert a column with the duration of each interval, in ns, before the column with its start.
 
     If the rows lack a start or an end column, they are returned unchanged.
@@ -128,14 +132,14 @@ def add_duration_column(rows: Rows) -> Rows:
         return rows
     place = frame.columns.index("start_ns")
     frame = frame.insert_column(place, (frame["end_ns"] - frame["start_ns"]).alias("duration_ns"))
-    return Rows(
+    return ShownRows(
         frame,
         {**rows.titles, "duration_ns": "Duration (ns)"},
         {**rows.descriptions, "duration_ns": "End minus start."},
     )
 
 
-def read_op_types(inputs: TableInputs) -> Rows:
+def read_op_types(inputs: TableInputs) -> ShownRows:
     """Return one row per op type, with the number of its ops and calls, and statistics of the times of the calls."""
     metrics = {"cpu_time": "CPU time", "gpu_time": "GPU time", "cpu_overhead": "CPU overhead", "gpu_idle": "GPU idle"}
     ops = (
@@ -163,7 +167,7 @@ def read_op_types(inputs: TableInputs) -> Rows:
     titles = {"op_type": "Op type", "op_count": "Ops", "instance_count": "Calls"}
     for metric, title in metrics.items():
         titles |= {f"{prefix}_{metric}_ns": f"{prefix.capitalize()} {title} (ns)" for prefix in _STATISTICS}
-    return add_share_column(Rows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
+    return add_share_column(ShownRows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
 
 
 _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
@@ -174,7 +178,7 @@ _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
 }
 
 
-def read_iterations(inputs: TableInputs) -> Rows:
+def read_iterations(inputs: TableInputs) -> ShownRows:
     """Return one row per iteration, with its duration and its kernel time as a percentage of the duration.
 
     The duration is that of the window, in which the kernels that the iteration launched run.
@@ -188,10 +192,10 @@ def read_iterations(inputs: TableInputs) -> Rows:
     titles = {"kernel_time_percent": "Kernel time (%)", "tensor_core_time_percent": "Tensor Core kernel time (%)"}
     doc = dict.fromkeys(titles, "Kernel time divided by the duration of the iteration.")
     doc["duration_ns"] = "End minus start of the window, in which the CPU and the GPU work on the iteration."
-    return Rows(frame, {**rows.titles, **titles}, {**rows.descriptions, **doc})
+    return ShownRows(frame, {**rows.titles, **titles}, {**rows.descriptions, **doc})
 
 
-def read_iteration_kernels(inputs: TableInputs) -> Rows:
+def read_iteration_kernels(inputs: TableInputs) -> ShownRows:
     """Return one row per kernel launch, with its op, GPU time and API time.
 
     If the arguments select an iteration or an op, only the launches of that iteration or op are returned.
@@ -209,10 +213,10 @@ def read_iteration_kernels(inputs: TableInputs) -> Rows:
     order += ["api_call_time_ns", "uses_tc", "grid", "block"]
     rest = [c for c in frame.columns if c not in order and not re.fullmatch(r"(grid|block)_[xyz]", c)]
     titles = {**rows.titles, "grid": "Grid", "block": "Block", "start_ns": "Start (ns)", "end_ns": "End (ns)"}
-    return Rows(frame.select(*order, *rest), titles, {**rows.descriptions, "grid": "", "block": ""})
+    return ShownRows(frame.select(*order, *rest), titles, {**rows.descriptions, "grid": "", "block": ""})
 
 
-def _read_kernels_with_ops(trace: Trace) -> Rows:
+def _read_kernels_with_ops(trace: Trace) -> ShownRows:
     """Return one row per kernel launch, with its iteration and op.
 
     If the capture contains a roll-up, iterations and ops are read from it. Otherwise, they are computed.
@@ -222,9 +226,9 @@ def _read_kernels_with_ops(trace: Trace) -> Rows:
     return convert_report_rows(trace.stats("iteration"))
 
 
-def _add_derived_titles(frame: pl.DataFrame) -> Rows:
+def _add_derived_titles(frame: pl.DataFrame) -> ShownRows:
     """Return rows together with titles that are derived from the column names."""
-    return Rows(frame, {c: convert_name_to_title(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
+    return ShownRows(frame, {c: convert_name_to_title(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
 
 
 def _triple_expr(prefix: str) -> pl.Expr:
@@ -232,7 +236,7 @@ def _triple_expr(prefix: str) -> pl.Expr:
     return pl.format("({}, {}, {})", *(pl.col(f"{prefix}_{axis}") for axis in "xyz"))
 
 
-def read_iteration_ops(inputs: TableInputs) -> Rows:
+def read_iteration_ops(inputs: TableInputs) -> ShownRows:
     """Return the ops that launched kernels in the selected iteration, with the total durations of these kernels."""
     frame = _read_kernels_with_ops(inputs.trace).frame
     frame = frame.filter(pl.col("iteration") == _parse_integer(inputs.arguments.get("iteration", "0"), "iteration"))
@@ -249,23 +253,23 @@ def read_iteration_ops(inputs: TableInputs) -> Rows:
     return add_share_column(_add_derived_titles(ops), "gpu_time_ns")
 
 
-def read_op_kernels(inputs: TableInputs) -> Rows:
+def read_op_kernels(inputs: TableInputs) -> ShownRows:
     """Return one row per kernel name of the selected op, with statistics of its launches."""
     if recorded.has_recorded_rollup(inputs.trace):
         rows = _add_derived_titles(recorded.read_op_kernels(inputs.trace))
     else:
         rows = convert_report_rows(inputs.trace.stats("kernel"))
     frame = rows.frame.filter(pl.col("op_id") == inputs.arguments.get("op_id", ""))
-    return Rows(frame.drop("op_id", "op_name", "direction"), rows.titles, rows.descriptions)
+    return ShownRows(frame.drop("op_id", "op_name", "direction"), rows.titles, rows.descriptions)
 
 
-def read_op_instances(inputs: TableInputs) -> Rows:
+def read_op_instances(inputs: TableInputs) -> ShownRows:
     """Return the instances of the selected op with their durations."""
     op = pl.col("op_id").cast(pl.String) == inputs.arguments.get("op_id", "")
     return add_duration_column(read_table_rows(inputs.trace, "op_instances", where=op))
 
 
-def read_gpus(inputs: TableInputs) -> Rows:
+def read_gpus(inputs: TableInputs) -> ShownRows:
     """Return one row per GPU with its utilization.
 
     The utilization is the part of the time of the aggregated iterations during which the GPU ran kernels, in percent.
@@ -281,10 +285,10 @@ def read_gpus(inputs: TableInputs) -> Rows:
         "utilization_percent": "Part of the time of the aggregated iterations during which the GPU ran kernels.",
         "kernel_time_ns": "Time in which the GPU ran kernels. Time in which several kernels ran is counted once.",
     }
-    return Rows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
+    return ShownRows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
 
 
-def read_groups(inputs: TableInputs) -> Rows:
+def read_groups(inputs: TableInputs) -> ShownRows:
     """Return the groups in depth-first order: each group is followed by the groups that it contains."""
     rows = read_table_rows(inputs.trace, "group_nodes", inputs.trace.schema("group_nodes").names)
     parent = rows.frame.select(pl.col("group_node_id").alias("parent_id"), pl.col("path").alias("_parent"))
@@ -299,10 +303,10 @@ def read_groups(inputs: TableInputs) -> Rows:
     frame = frame.sort(pl.col("level") > 0, pl.col("direction").cast(pl.String), "_parts", "group_node_id")
     frame = frame.select("group", pl.exclude("group", "_parts", "_parent"))
     titles = {**rows.titles, "group": "Group"}
-    return Rows(frame, titles, {**rows.descriptions, "group": "Last part of the path, indented by its level."})
+    return ShownRows(frame, titles, {**rows.descriptions, "group": "Last part of the path, indented by its level."})
 
 
-def read_group_ops(inputs: TableInputs) -> Rows:
+def read_group_ops(inputs: TableInputs) -> ShownRows:
     """Return those ops in the selected group and its descendants whose direction is that of the group."""
     rows = read_table_rows(inputs.trace, "ops")
     path = inputs.arguments.get("path", "")
@@ -322,7 +326,7 @@ def read_group_ops(inputs: TableInputs) -> Rows:
     return add_share_column(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group (%)")
 
 
-def read_comparison(inputs: TableInputs) -> Rows:
+def read_comparison(inputs: TableInputs) -> ShownRows:
     """Return the differences between the trace of the page and the trace that the arguments of the table select."""
     from tracekit.core.compare import KINDS
     from tracekit.view import comparison
@@ -340,7 +344,7 @@ def read_comparison(inputs: TableInputs) -> Rows:
     )
 
 
-def read_launch_shapes(inputs: TableInputs) -> Rows:
+def read_launch_shapes(inputs: TableInputs) -> ShownRows:
     """Return one row per kernel name, grid and block, with the number of launches and statistics of their durations."""
     shape = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
     duration = pl.col("end_ns") - pl.col("start_ns")
@@ -365,10 +369,10 @@ def read_launch_shapes(inputs: TableInputs) -> Rows:
     kernels = kernels.select(*order, *(c for c in kernels.columns if c not in order))
     kernels = kernels.with_row_index("shape_id").cast({"shape_id": pl.Int64})
     titles = {c: convert_name_to_title(c) for c in kernels.columns} | {"name": "Full name", "short_name": "Kernel"}
-    return add_share_column(Rows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
+    return add_share_column(ShownRows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
 
 
-def read_launches(inputs: TableInputs) -> Rows:
+def read_launches(inputs: TableInputs) -> ShownRows:
     """Return the kernel launches. If a kernel is selected, return only the launches with its name, grid and block."""
     where = None
     if "name" in inputs.arguments:
@@ -378,22 +382,24 @@ def read_launches(inputs: TableInputs) -> Rows:
     return add_duration_column(read_table_rows(inputs.trace, "kernels", where=where))
 
 
-def read_collectives(inputs: TableInputs) -> Rows:
+def read_collectives(inputs: TableInputs) -> ShownRows:
     """Return one row per NCCL kernel name, with statistics of the kernel durations."""
     rows = convert_report_rows(inputs.trace.stats("cuda_gpu_kern_sum"))
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
-    return add_share_column(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
+    return add_share_column(
+        ShownRows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)"
+    )
 
 
-def read_collective_launches(inputs: TableInputs) -> Rows:
+def read_collective_launches(inputs: TableInputs) -> ShownRows:
     """Return the launches of NCCL kernels, with one row per launch."""
     return add_duration_column(read_table_rows(inputs.trace, "kernels", where=is_nccl_expr()))
 
 
-def create_communication_reader(name: str) -> Callable[[TableInputs], Rows]:
+def create_communication_reader(name: str) -> Callable[[TableInputs], ShownRows]:
     """Return a function that computes the rows of a table about the communication between ranks."""
 
-    def read_rows(inputs: TableInputs) -> Rows:
+    def read_rows(inputs: TableInputs) -> ShownRows:
         """Return the rows of a table about the communication between ranks."""
         from tracekit.view import ranks
 
@@ -404,7 +410,7 @@ def create_communication_reader(name: str) -> Callable[[TableInputs], Rows]:
     return read_rows
 
 
-def _get_server_captures(inputs: TableInputs) -> tuple[Captures, Capture]:
+def _get_server_captures(inputs: TableInputs) -> tuple[ViewedCaptures, ViewedCapture]:
     """Return all captures of the server, and the capture of the trace.
 
     Raises:
@@ -418,14 +424,14 @@ def _get_server_captures(inputs: TableInputs) -> tuple[Captures, Capture]:
     return inputs.captures, inputs.capture
 
 
-def read_gpu_time(inputs: TableInputs) -> Rows:
+def read_gpu_time(inputs: TableInputs) -> ShownRows:
     """Return the time that each GPU of each rank spends in computation, communication and other activities."""
     from tracekit.view import ranks
 
     return ranks.compute_gpu_time(*_get_server_captures(inputs))
 
 
-def read_utilization(inputs: TableInputs) -> Rows:
+def read_utilization(inputs: TableInputs) -> ShownRows:
     """Return the utilization of each rank and GPU in each time bin."""
     from tracekit.view import ranks
 
@@ -439,7 +445,7 @@ def read_utilization(inputs: TableInputs) -> Rows:
     return ranks.compute_utilization(*_get_server_captures(inputs), recipe, bins)
 
 
-def read_pace(inputs: TableInputs) -> Rows:
+def read_pace(inputs: TableInputs) -> ShownRows:
     """Return one row per rank and occurrence of the selected kernel or range, with its start, end and duration."""
     from tracekit.view import ranks
 
@@ -457,24 +463,24 @@ def is_nccl_expr() -> pl.Expr:
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
 
 
-def read_stack_functions(inputs: TableInputs) -> Rows:
+def read_stack_functions(inputs: TableInputs) -> ShownRows:
     """Return one row per function in the selected call stacks, with the number or total time of its events."""
     return stacks.compute_function_statistics(stacks.parse_selection(inputs.trace, inputs.arguments))
 
 
-def read_stack_events(inputs: TableInputs) -> Rows:
+def read_stack_events(inputs: TableInputs) -> ShownRows:
     """Return the selected events that have a call stack."""
     return stacks.read_events_with_stacks(stacks.parse_selection(inputs.trace, inputs.arguments))
 
 
-def read_stack_frames(inputs: TableInputs) -> Rows:
+def read_stack_frames(inputs: TableInputs) -> ShownRows:
     """Return the frames of the call stack of the selected event."""
     return stacks.read_call_stack_frames(
         inputs.trace, _parse_integer(inputs.arguments.get("stack_id", "0"), "stack_id")
     )
 
 
-def read_metric_summary(inputs: TableInputs) -> Rows:
+def read_metric_summary(inputs: TableInputs) -> ShownRows:
     """Return one row per GPU and GPU metric, with the number and statistics of its samples."""
     value = pl.col("value")
     frame = (
@@ -492,7 +498,7 @@ def read_metric_summary(inputs: TableInputs) -> Rows:
     return _add_derived_titles(frame)
 
 
-def create_ncu_launch_reader(table: str) -> Callable[[TableInputs], Rows]:
+def create_ncu_launch_reader(table: str) -> Callable[[TableInputs], ShownRows]:
     """Return a function that reads the rows of a table for the selected launch of Nsight Compute."""
     return lambda inputs: read_table_rows(
         inputs.trace,
@@ -511,7 +517,7 @@ def _parse_integer(text: str, name: str) -> int:
     return int(text)
 
 
-def read_declared_table(inputs: TableInputs, name: str) -> Rows:
+def read_declared_table(inputs: TableInputs, name: str) -> ShownRows:
     """Return the rows of a declared table with all its columns and their names as titles."""
     table = read_table_rows(inputs.trace, name, inputs.trace.schema(cast("TableName", name)).names)
-    return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
+    return ShownRows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)

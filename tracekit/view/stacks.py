@@ -11,7 +11,7 @@ import polars as pl
 from tracekit.errors import TracekitError
 from tracekit.schemas.callstacks import iterate_frame_batches
 from tracekit.trace import get_trace_view
-from tracekit.view.captures import Rows
+from tracekit.view.captures import ShownRows
 from tracekit.view.windows import parse_time
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _THREAD = ("process_id", "thread_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class EventsWithStacks:
     """A selection of events with call stacks.
 
     Attributes:
@@ -68,7 +68,7 @@ class Selection:
         return named.drop_nulls(_THREAD).sort("count", *_THREAD, descending=[True, False, False]).collect()
 
 
-def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
+def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> EventsWithStacks:
     """Parse URL parameters into a selection of events with call stacks.
 
     Unknown kinds of events and unknown weights are replaced with the default.
@@ -90,7 +90,7 @@ def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
             f"the URL parameter 'thread' is {arguments['thread'][:100]!r}, but it must consist of two ids, "
             "PROCESS:THREAD"
         )
-    return Selection(
+    return EventsWithStacks(
         trace,
         events if events in known else known[0],
         weight if weight in WEIGHTS else "samples",
@@ -104,7 +104,7 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < len(str(2**63))
 
 
-def compute_function_statistics(selection: Selection) -> Rows:
+def compute_function_statistics(selection: EventsWithStacks) -> ShownRows:
     """Return one row per function in the selected call stacks, with the number or total time of its events.
 
     The columns ``self_*`` cover only events in which the function is the innermost one. The columns ``in_stack_*``
@@ -132,10 +132,10 @@ def compute_function_statistics(selection: Selection) -> Rows:
         f"in_stack{unit}": "Events whose call stack contains the function. Each event counts once, even if the "
         "function calls itself.",
     }
-    return Rows(frame, titles, dict.fromkeys(titles, "") | docs)
+    return ShownRows(frame, titles, dict.fromkeys(titles, "") | docs)
 
 
-def read_events_with_stacks(selection: Selection) -> Rows:
+def read_events_with_stacks(selection: EventsWithStacks) -> ShownRows:
     """Return the selected events, each with its thread and its innermost function."""
     frame = selection.read_events()
     if selection.thread is not None:
@@ -153,7 +153,7 @@ def read_events_with_stacks(selection: Selection) -> Rows:
     order = "timestamp_ns" if "timestamp_ns" in shown.columns else "start_ns"
     shown = shown.sort(order, maintain_order=True).with_row_index("event").cast({"event": pl.Int64})
     titles = {c: _TITLES.get(c) or c.replace("_", " ").capitalize() for c in shown.columns}
-    return Rows(shown, titles, dict.fromkeys(titles, ""))
+    return ShownRows(shown, titles, dict.fromkeys(titles, ""))
 
 
 _SHOWN = (
@@ -177,7 +177,7 @@ _TITLES = {
 }
 
 
-def read_call_stack_frames(trace: Trace, stack_id: int) -> Rows:
+def read_call_stack_frames(trace: Trace, stack_id: int) -> ShownRows:
     """Return the frames of a call stack, the innermost one first."""
     tree = trace.frame("stacks").select(pl.col("parent_id").fill_null(0), pl.col("depth").cast(pl.Int64)).collect()
     parents, depths = (np.concatenate(([0], tree[c].to_numpy())) for c in tree.columns)
@@ -189,7 +189,7 @@ def read_call_stack_frames(trace: Trace, stack_id: int) -> Rows:
     stacks = trace.frame("stacks").select("stack_id", "depth", function="symbol", module="module", line="line")
     frame = order.lazy().join(stacks, on="stack_id", how="left", maintain_order="left").drop("stack_id").collect()
     titles = {"depth": "Depth", "function": "Function", "module": "Module", "line": "Line"}
-    return Rows(frame, titles, dict.fromkeys(titles, ""))
+    return ShownRows(frame, titles, dict.fromkeys(titles, ""))
 
 
 def _read_thread_names(trace: Trace) -> pl.LazyFrame:

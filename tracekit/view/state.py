@@ -51,7 +51,7 @@ class CaptureAggregation:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PageState:
     """The state of a page: its name, the capture with its aggregation, and the other parameters of the URL.
 
     The parameters of a table are ``TABLE.filter`` (JSON), ``TABLE.sort``, ``TABLE.search``, ``TABLE.columns`` and
@@ -75,9 +75,9 @@ class State:
         """
         return make_url(self.page if page is None else page, self.at, parameters)
 
-    def select_capture(self, index: int) -> State:
+    def select_capture(self, index: int) -> PageState:
         """Return the state of the same page for another capture, with the default aggregation and no parameters."""
-        return State(self.page, CaptureAggregation(index))
+        return PageState(self.page, CaptureAggregation(index))
 
 
 def make_url(page: str, aggregation: CaptureAggregation, parameters: Mapping[str, str] | None = None) -> str:
@@ -86,7 +86,7 @@ def make_url(page: str, aggregation: CaptureAggregation, parameters: Mapping[str
     return f"/{page}?{query}" if query else f"/{page}"
 
 
-def parse_url(path: str, query: str, capture_count: int) -> State:
+def parse_url(path: str, query: str, capture_count: int) -> PageState:
     """Parse a URL into the state of a page.
 
     Args:
@@ -102,7 +102,7 @@ def parse_url(path: str, query: str, capture_count: int) -> State:
     if len(query) > MAX_QUERY:
         raise TracekitError(f"the query string of the URL has more than {MAX_QUERY:,} characters")
     values = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))
-    return State(
+    return PageState(
         path.strip("/"), parse_aggregation(values, capture_count), {n: v for n, v in values.items() if n not in _OWN}
     )
 

@@ -15,7 +15,7 @@ MAX_TOGGLED = 2000
 """Maximum number of rows that a URL lists as expanded or collapsed."""
 
 
-class Tree(NamedTuple):
+class TreeColumns(NamedTuple):
     """The columns that define a tree, whose rows are in depth-first order.
 
     Attributes:
@@ -63,7 +63,7 @@ def parse_expansion(arguments: Mapping[str, str], toggled_keys: str) -> Expansio
     return Expansion(int(depth) if depth else None, frozenset(keys))
 
 
-def compute_row_states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
+def compute_row_states(frame: pl.DataFrame, tree: TreeColumns, expansion: Expansion) -> pl.DataFrame:
     """Return whether each row of a tree is visible, and whether it is expanded.
 
     Returns:

@@ -20,7 +20,7 @@ MIN_WINDOW = 1_000_000
 """Minimum duration of the time window around a selected event, in ns."""
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """A time window in ns since the trace origin.
 
     Attributes:
@@ -49,7 +49,7 @@ class Window(NamedTuple):
         return (end, min(self.span[1], end + (end - start))) if end < self.span[1] else None
 
 
-def choose_window(trace: Trace, start: str, end: str) -> Window:
+def choose_window(trace: Trace, start: str, end: str) -> TimeWindow:
     """Return the time window to which the timeline zooms, and the larger one whose events the timeline contains.
 
     If the capture has few events, the timeline contains all of them. Otherwise, it contains about ``MAX_EVENTS`` events
@@ -79,9 +79,9 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
     shown = (max(span[0], low - margin), min(span[1], high + margin))
     starts = _read_event_starts(trace)
     if starts.size <= MAX_EVENTS:
-        return Window(span, span, shown)
+        return TimeWindow(span, span, shown)
     converted = _compute_window_around(starts, shown, span)
-    return Window(span, converted, (max(shown[0], converted[0]), min(shown[1], converted[1])))
+    return TimeWindow(span, converted, (max(shown[0], converted[0]), min(shown[1], converted[1])))
 
 
 def _compute_window_around(starts: np.ndarray, requested: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from tracekit.core.diagnosis import Options, Why, causes, diagnose, operations
 from tracekit.core.diagnosis.cures import Claims, Cure, deduplicate, find_stalls
 from tracekit.core.diagnosis.diagnose import choose_scales
 from tracekit.core.diagnosis.inspection import Inspection
-from tracekit.core.diagnosis.replay import Edit, Engine, create_unedited
+from tracekit.core.diagnosis.replay import Edit, ModelReplay, create_unedited
 
 
 def loop(count: int = 5, *, work: int = 2 * MS, cold: int = 0) -> Program:
@@ -261,7 +261,7 @@ def test_scales_for_a_known_time_of_steps(share: float) -> None:
         program.pause(2 * MS)
 
     inspection = steps(program, 4, body).inspection()
-    engine, is_stall = Engine(inspection.model), find_stalls(inspection.model, [])
+    engine, is_stall = ModelReplay(inspection.model), find_stalls(inspection.model, [])
     step_ns = round(share * inspection.model.duration_ns / 4)
     scales, likely = choose_scales(engine, inspection, [], Options(step_ns))
     assert likely == 0
@@ -364,7 +364,7 @@ def test_without_work_nothing_remains() -> None:
     model = loop().model()
     edit = create_unedited(model)
     edit = Edit(*(np.zeros_like(column) for column in edit[:2]), edit[2] | True, edit[3], None)
-    assert Engine(model).measure(edit) < 0.01 * model.duration_ns
+    assert ModelReplay(model).measure(edit) < 0.01 * model.duration_ns
 
 
 def test_constants() -> None:
@@ -410,7 +410,7 @@ def test_answers_are_computed_once() -> None:
 
 
 def test_a_replay_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "error", 0.05)
+    monkeypatch.setattr(ModelReplay, "error", 0.05)
     answer = loop().diagnose()
     assert answer.status == "unsure"
     assert "the replay of a step is off by up to 5.0%, so predictions are unreliable" in answer.notes

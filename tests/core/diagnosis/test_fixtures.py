@@ -18,7 +18,7 @@ from tracekit.core.diagnosis.cures import HIGH, LIKELY, LOW, Cure, apply_cures
 from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.model import Model, build_model
-from tracekit.core.diagnosis.replay import Engine
+from tracekit.core.diagnosis.replay import ModelReplay
 from tracekit.errors import TracekitError
 from tracekit.plan.tables import get_rollup
 
@@ -94,7 +94,7 @@ def check_cures(model: Model, cures: list[Cure]) -> None:
             assert (low >= likely).all()
             assert (likely >= high).all()
             assert (high >= 0).all()
-    engine = Engine(model)
+    engine = ModelReplay(model)
     times = [engine.measure(apply_cures(model, cures, case)) for case in (LOW, LIKELY, HIGH)]
     assert [model.duration_ns, *times] == sorted([model.duration_ns, *times], reverse=True)
 

@@ -10,12 +10,12 @@ from tests.builders.programs import Program
 from tests.builders.random_programs import captures, programs
 from tracekit.core.diagnosis.model import Model
 from tracekit.core.diagnosis.operations import NO_WAIT
-from tracekit.core.diagnosis.replay import Engine, create_unedited
+from tracekit.core.diagnosis.replay import ModelReplay, create_unedited
 
 
 def check_recorded_times(model: Model) -> None:
     """Check that the replay without edits has the recorded times."""
-    engine = Engine(model)
+    engine = ModelReplay(model)
     result = engine.run(create_unedited(model))
     items, ops = model.items, model.operations
     assert result.item_start.tolist() == items.start.tolist()
@@ -42,7 +42,7 @@ def test_the_replay_of_any_capture_has_the_recorded_times(program: Program) -> N
 @given(programs(max_steps=2), st.data())
 def test_longer_work_never_ends_earlier(program: Program, data: st.DataObject) -> None:
     model = program.model()
-    engine = Engine(model)
+    engine = ModelReplay(model)
     edit = create_unedited(model)
     item = data.draw(st.integers(0, len(model.items.start) - 1))
     edit.item_duration[item] += data.draw(st.integers(0, 10**6))
@@ -58,7 +58,7 @@ def test_longer_work_never_ends_earlier(program: Program, data: st.DataObject) -
 @given(programs(max_steps=2), st.data())
 def test_less_work_and_fewer_waits_never_end_later(program: Program, data: st.DataObject) -> None:
     model = program.model()
-    engine = Engine(model)
+    engine = ModelReplay(model)
     edit = create_unedited(model)
     shares = np.array(data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=3, max_size=3)))
     edit.item_duration[:] *= np.resize(shares, len(edit.item_duration))

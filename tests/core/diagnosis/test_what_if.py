@@ -13,7 +13,7 @@ from tests.builders.programs import GEMM, MS, US, Program, steps
 from tests.builders.random_programs import CALLS, KERNELS, LABELS, captures, programs
 from tracekit.core.diagnosis import Options, WhatIf, check_matches, combine, parse_edits, predict
 from tracekit.core.diagnosis.edits import parse_edit, select_events
-from tracekit.core.diagnosis.replay import Engine, ReplayError
+from tracekit.core.diagnosis.replay import ModelReplay, ReplayError
 from tracekit.errors import TracekitError, UnknownFormatError
 
 
@@ -243,7 +243,7 @@ def test_without_gpu_work() -> None:
 
 
 def test_an_untrustworthy_replay_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "error", 0.2)
+    monkeypatch.setattr(ModelReplay, "error", 0.2)
     answer = what_if(loop(), "kernel * x0.5")
     assert answer.status == "unsure"
     assert answer.sentence.endswith("This is unreliable: the replay does not reproduce the recorded steps.")
@@ -340,7 +340,7 @@ def test_without_a_replay_nothing_is_predicted(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object) -> None:
         raise ReplayError("too much memory")
 
-    monkeypatch.setattr(Engine, "run", fail)
+    monkeypatch.setattr(ModelReplay, "run", fail)
     answer = what_if(loop(), "kernel * x0.5")
     assert (answer.status, answer.step, answer.ledger) == ("unsure", None, ())
     assert answer.sentence == "The events cannot be replayed, so nothing is predicted: too much memory."

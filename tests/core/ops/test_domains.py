@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.builders.frames import declared
 from tests.conftest import FIXTURES, SHARED
 from tracekit.core.ops import Ops, domains
-from tracekit.core.ops.dialect import Capture
+from tracekit.core.ops.dialect import DialectTables
 
 TENSORRT = SHARED / "corpus" / "nsys_pairs" / "LeiWang1999__memfusion_artifact" / "report1.sqlite"
 CONV = "/layer1/layer1.0/conv1/Conv + /layer1/layer1.0/relu/Relu"
@@ -174,7 +174,7 @@ def test_ops_hang_below_the_innermost_range_that_is_none(steps: list[tuple[str |
     for row in reversed(stack):
         now += 1
         ranges[row] = (*ranges[row][:3], now)
-    capture = Capture(captured(*ranges).frames)
+    capture = DialectTables(captured(*ranges).frames)
     texts = domains.read_domain_texts(capture, "D")
     parsed = texts.select("text", label="text", scope=pl.lit(None, pl.String), type="text")
     made = domains.build_domain_timeline(capture, "D", parsed).instances

@@ -34,7 +34,7 @@ ops by up to 1.8 %, and times on the CPU by up to a factor of 2.
 """
 
 
-class Kind(NamedTuple):
+class ComparedKind(NamedTuple):
     """The declaration of one kind of rows that can be compared, such as kernels or API calls.
 
     Attributes:
@@ -50,12 +50,12 @@ class Kind(NamedTuple):
     title: str
     time: str
     min_percent: float
-    rows: Callable[[Source], pl.DataFrame]
+    rows: Callable[[SummarySource], pl.DataFrame]
     total: str | None = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SummarySource:
     """A trace to summarize, with the options of the summary.
 
     Attributes:
@@ -165,7 +165,7 @@ class Summary:
         return self.samples.filter(pl.col("kind") == kind).drop("kind")
 
 
-def summarize_trace(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str]) -> Summary:
+def summarize_trace(source: SummarySource, *, kinds: Sequence[str], facts: Mapping[str, str]) -> Summary:
     """Return the counts and times of the events of a trace, by name and iteration.
 
     If iterations were chosen, events outside of them are omitted. If the warm-up is left out, only its events are
@@ -248,7 +248,7 @@ def _merge_units(summary: Summary, count: int) -> Summary:
     return replace(summary, samples=_sum_samples(summary.samples.with_columns(pl.col("unit") // count)), units=units)
 
 
-def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
+def collect_capture_facts(info: Mapping[str, str], source: SummarySource, counts: Mapping[str, int]) -> dict[str, str]:
     """Return the facts that determine whether a capture is comparable with other captures.
 
     An export names the version of the tool that exported it, not of the tool that recorded it. Only exports have the
@@ -271,7 +271,7 @@ def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mappi
     return facts | {"recorded": ", ".join(recorded)}
 
 
-def _count_used_gpus_by_name(source: Source) -> list[tuple[str, int]]:
+def _count_used_gpus_by_name(source: SummarySource) -> list[tuple[str, int]]:
     """Return each distinct name of the GPUs with activities, sorted, with the number of these GPUs that have it."""
     used = source.rollup.used_devices
     devices = source.frames("devices").filter(pl.col("device_id").is_in(used.implode()))
@@ -309,7 +309,7 @@ def _sum_by_name_and_iteration(
     return grouped.collect().with_columns(pl.col("name").cast(pl.Categorical), pl.col("iteration").cast(pl.Int64))
 
 
-def _read_kernel_samples(source: Source) -> pl.DataFrame:
+def _read_kernel_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count and time of kernels by name, and of all CUDA graphs that were recorded as a whole."""
     names = {
         "kernels": source.normalized_name_expr("name", "kernel"),
@@ -325,7 +325,7 @@ def _read_kernel_samples(source: Source) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def _read_op_samples(source: Source) -> pl.DataFrame:
+def _read_op_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count and GPU time of ops by name and direction."""
     ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
@@ -334,7 +334,7 @@ def _read_op_samples(source: Source) -> pl.DataFrame:
     return _append_directions_to_names(grouped.collect())
 
 
-def _read_group_samples(source: Source) -> pl.DataFrame:
+def _read_group_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count and time of groups of ops by path and direction.
 
     The time of a group is the time in which at least one of its activities runs.
@@ -363,25 +363,25 @@ def _append_directions_to_names(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(named or [rows]).select(columns)
 
 
-def _read_range_samples(source: Source) -> pl.DataFrame:
+def _read_range_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count and duration of NVTX ranges by path."""
     return _sum_by_name_and_iteration(_add_iteration_of_end(source, _read_ranges_with_paths(source)))
 
 
-def _read_projected_range_samples(source: Source) -> pl.DataFrame:
+def _read_projected_range_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count of NVTX ranges by path, and the time of the GPU activities that were launched in them."""
     return _sum_by_name_and_iteration(
         _add_iteration_of_end(source, _read_ranges_with_paths(source)), time=pl.col("gpu_time_ns")
     )
 
 
-def _read_ranges_with_paths(source: Source) -> pl.LazyFrame:
+def _read_ranges_with_paths(source: SummarySource) -> pl.LazyFrame:
     path = pl.coalesce(source.normalized_name_expr("path", "range"), source.normalized_name_expr("name", "range"))
     ranges = source.frames("nvtx_ranges").filter(pl.col("end_ns").is_not_null())
     return ranges.select("process_id", "start_ns", "end_ns", "gpu_time_ns", name=path)
 
 
-def _read_api_call_samples(source: Source) -> pl.DataFrame:
+def _read_api_call_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count and duration of API calls by name."""
     calls = source.frames("api_calls").select(
         "process_id", "start_ns", "end_ns", name=source.normalized_name_expr("name", "call")
@@ -389,7 +389,7 @@ def _read_api_call_samples(source: Source) -> pl.DataFrame:
     return _sum_by_name_and_iteration(_add_iteration_of_end(source, calls))
 
 
-def _read_copy_samples(source: Source) -> pl.DataFrame:
+def _read_copy_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count, duration and size of memory copies by kind, and of memory sets."""
     names = {"memcpys": pl.col("copy_kind"), "memsets": pl.lit("Memset", pl.Categorical)}
     rows = [
@@ -401,7 +401,7 @@ def _read_copy_samples(source: Source) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def _read_idle_time_samples(source: Source) -> pl.DataFrame:
+def _read_idle_time_samples(source: SummarySource) -> pl.DataFrame:
     """Return the idle time of GPUs by part of the ledger, as the rule ``gpu_idle_causes`` names it."""
     rows = list_idle_times(source.rollup.complete).lazy()
     return _sum_by_name_and_iteration(
@@ -409,7 +409,7 @@ def _read_idle_time_samples(source: Source) -> pl.DataFrame:
     )
 
 
-def _read_iteration_samples(source: Source) -> pl.DataFrame:
+def _read_iteration_samples(source: SummarySource) -> pl.DataFrame:
     """Return the duration of each iteration, and the time of each type of activity, such as kernels or file access."""
     columns = ("iteration", "start_ns", "end_ns", *_PARTS.values())
     rows = source.frames("iterations").filter("is_aggregated").select(columns).collect()
@@ -436,30 +436,30 @@ _PARTS = {
 }
 
 
-def _add_iteration_of_end(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
+def _add_iteration_of_end(source: SummarySource, events: pl.LazyFrame) -> pl.LazyFrame:
     """Add the column ``iteration``: the aggregated or warm-up iteration in which each event ended, or null."""
     rows = events.collect()
     return rows.with_columns(iteration=source.iterations_with_warm_up.find_instance_iterations(rows)).lazy()
 
 
-KINDS: dict[str, Kind] = {
-    "kernels": Kind("Kernels", "duration", KERNEL_PERCENT, _read_kernel_samples),
-    "ops": Kind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _read_op_samples),
-    "groups": Kind(
+KINDS: dict[str, ComparedKind] = {
+    "kernels": ComparedKind("Kernels", "duration", KERNEL_PERCENT, _read_kernel_samples),
+    "ops": ComparedKind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _read_op_samples),
+    "groups": ComparedKind(
         "Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _read_group_samples, "(all ops)"
     ),
-    "nvtx_gpu": Kind(
+    "nvtx_gpu": ComparedKind(
         "NVTX ranges on the GPU",
         "sum of the durations of GPU activities",
         GPU_PERCENT,
         _read_projected_range_samples,
         None,
     ),
-    "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _read_range_samples, None),
-    "api": Kind("API calls", "duration", CPU_PERCENT, _read_api_call_samples),
-    "copies": Kind("Memory copies and sets", "duration", COPY_PERCENT, _read_copy_samples),
-    "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _read_idle_time_samples),
-    "iterations": Kind("Iterations", "duration", CPU_PERCENT, _read_iteration_samples, DURATION),
+    "nvtx": ComparedKind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _read_range_samples, None),
+    "api": ComparedKind("API calls", "duration", CPU_PERCENT, _read_api_call_samples),
+    "copies": ComparedKind("Memory copies and sets", "duration", COPY_PERCENT, _read_copy_samples),
+    "idle": ComparedKind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _read_idle_time_samples),
+    "iterations": ComparedKind("Iterations", "duration", CPU_PERCENT, _read_iteration_samples, DURATION),
 }
 """The kinds of rows that can be compared, keyed by name."""
 MISSING = "missing_{}"

@@ -16,14 +16,14 @@
 from tracekit.core.diagnosis.answer import Why
 from tracekit.core.diagnosis.diagnose import Options, diagnose, examine_processes, explain_job, profile_processes
 from tracekit.core.diagnosis.job import Examination
-from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks
+from tracekit.core.diagnosis.ranks import RankPlan, RankProfile, plan_ranks
 from tracekit.core.diagnosis.what_if import WhatIf, check_matches, combine, parse_edits, predict
 
 __all__ = [
     "Examination",
     "Options",
-    "Plan",
-    "Profile",
+    "RankPlan",
+    "RankProfile",
     "WhatIf",
     "Why",
     "check_matches",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Scope = Literal["steps", "kernels"]
+AnswerScope = Literal["steps", "kernels"]
 Status = Literal["answered", "nothing_found", "not_recorded", "not_applicable", "unsure"]
 SCHEMA = 1
 MIN_SAVING = 0.02
@@ -162,7 +162,7 @@ class Evidence(Figures):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Figures):
+class AffectedRows(Figures):
     """Ids of rows that belong to a cause.
 
     Attributes:
@@ -196,7 +196,7 @@ class CauseOfTime(Figures):
     cause: str
     place: Place
     evidence: Evidence
-    rows: tuple[Rows, ...]
+    rows: tuple[AffectedRows, ...]
     change: str
     check: str
     saving: Saving
@@ -321,4 +321,4 @@ class Why(Answer):
     roofline_known: float = 0.0
     ranks: tuple[Why, ...] = ()
     rank: int | None = None
-    scope: Scope = "steps"
+    scope: AnswerScope = "steps"

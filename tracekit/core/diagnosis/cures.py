@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.core.diagnosis.model import Model
-    from tracekit.core.diagnosis.replay import Engine
+    from tracekit.core.diagnosis.replay import ModelReplay
 
     Int64s = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
@@ -228,7 +228,7 @@ def find_stalls(model: Model, cures: Iterable[Cure]) -> Mask:
 
 
 def predict_savings(
-    engine: Engine, cures: Sequence[Cure], scales: Sequence[CpuScales], slack: float, *, likely: int
+    engine: ModelReplay, cures: Sequence[Cure], scales: Sequence[CpuScales], slack: float, *, likely: int
 ) -> list[Prediction]:
     """Predict what cures save, and order them by their savings.
 
@@ -278,7 +278,7 @@ class _Setting(NamedTuple):
         likely: Number of the most likely scales.
     """
 
-    engine: Engine
+    engine: ModelReplay
     scales: Sequence[CpuScales]
     base: Sequence[int]
     is_stall: Mask
@@ -306,7 +306,7 @@ def extend_interval(low: float, likely: float, high: float, slack: float) -> Sav
     return Saving(max(0.0, low - slack), max(0.0, likely), min(1.0, high + slack + beyond))
 
 
-def _compare_with_other_steps(engine: Engine, cure: Cure, scales: CpuScales, is_stall: Mask) -> float:
+def _compare_with_other_steps(engine: ModelReplay, cure: Cure, scales: CpuScales, is_stall: Mask) -> float:
     """Return the saving if all steps were like those without the cause, or 0 if it occurs in more than half of them."""
     model = engine.model
     affected = np.zeros(len(model.steps), np.bool_)
@@ -321,5 +321,5 @@ def _compare_with_other_steps(engine: Engine, cure: Cure, scales: CpuScales, is_
     return max(0.0, 1 - float(np.median(times[~affected])) * len(times) / max(1, int(times.sum())))
 
 
-def _compute_saving(engine: Engine, edit: Edit, scales: CpuScales, base: int, is_stall: Mask) -> float:
+def _compute_saving(engine: ModelReplay, edit: Edit, scales: CpuScales, base: int, is_stall: Mask) -> float:
     return 1 - engine.measure(edit, scales, is_stall) / max(1, base)

@@ -15,12 +15,12 @@ from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import (
     MAX_CAUSES,
     MIN_SAVING,
+    AffectedRows,
     CauseOfTime,
     ColdSteps,
     Evidence,
     LedgerPart,
     Place,
-    Rows,
     Saving,
     Status,
     StepFigures,
@@ -35,8 +35,8 @@ from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.isolated import explain_isolated_kernels
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model, find_representative_steps
-from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_process
-from tracekit.core.diagnosis.replay import CpuScales, Engine, ReplayError, create_unedited
+from tracekit.core.diagnosis.ranks import RankPlan, RankProfile, plan_ranks, profile_process
+from tracekit.core.diagnosis.replay import CpuScales, ModelReplay, ReplayError, create_unedited
 from tracekit.core.diagnosis.roofline import Basis, measure_steps
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
@@ -117,7 +117,7 @@ def _diagnose_all_processes(rollup: Rollup, options: Options, joined: JoinedResu
     return explain_job(examinations, notes=notes)
 
 
-def plan_processes(events: Sequence[Events], rollup: Rollup) -> tuple[dict[int | None, Plan], list[str]]:
+def plan_processes(events: Sequence[Events], rollup: Rollup) -> tuple[dict[int | None, RankPlan], list[str]]:
     """Return what is known about the other processes of a capture, for each process by its id, and notes about them."""
     tables = read_call_tables(rollup.measures.ops.frames)
     ranked = {name: rows.with_columns(rank=pl.lit(0, pl.Int64)) for name, rows in tables.items()}
@@ -126,13 +126,13 @@ def plan_processes(events: Sequence[Events], rollup: Rollup) -> tuple[dict[int |
     return plans[0], notes
 
 
-def profile_processes(rollup: Rollup) -> list[Profile]:
+def profile_processes(rollup: Rollup) -> list[RankProfile]:
     """Return the profiles of the processes that ran GPU operations."""
     return [profile_process(events) for events in read_events(rollup)]
 
 
 def examine_processes(
-    rollup: Rollup, options: Options, plans: Mapping[int | None, Plan], joined: JoinedResults | None = None
+    rollup: Rollup, options: Options, plans: Mapping[int | None, RankPlan], joined: JoinedResults | None = None
 ) -> list[Examination]:
     """Diagnose the processes of one capture, given the plan of each of them by its id."""
     events = read_events(rollup, joined)
@@ -270,7 +270,7 @@ def _explain_without_replay(events: Events, basis: Basis, error: ReplayError) ->
 def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     complete, step, parts, cold = basis
     model = _limit(events, complete)
-    engine = Engine(model)
+    engine = ModelReplay(model)
     inspection = Inspection(model)
     cures = list(causes.find_cures(inspection))
     scales, likely = choose_scales(engine, inspection, cures, options)
@@ -308,7 +308,7 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     )
 
 
-def _examine_process(events: Events, rollup: Rollup, options: Options, plan: Plan) -> Examination:
+def _examine_process(events: Events, rollup: Rollup, options: Options, plan: RankPlan) -> Examination:
     """Diagnose one process of a job. A process that has no steps in common with others is a separate program."""
     if plan.steps is None:
         return Examination(_diagnose_process(events, rollup, options), plan.rank)
@@ -320,7 +320,7 @@ def _examine_process(events: Events, rollup: Rollup, options: Options, plan: Pla
 
 
 def _predict_rank(
-    events: Events, basis: Basis, options: Options, plan: Plan, common_steps: tuple[int, int]
+    events: Events, basis: Basis, options: Options, plan: RankPlan, common_steps: tuple[int, int]
 ) -> Examination:
     complete, step, parts, cold = basis
     first, last = common_steps
@@ -329,8 +329,8 @@ def _predict_rank(
     late, waited = plan.find_late_times(model), plan.find_waits_on_cpu(model)
     inspection = Inspection(model, late, plan)
     cuts = find_ends_of_barriers(inspection)
-    recorded = Engine(model)
-    engine = Engine(model, find_transfer_times(inspection), model.items.duration - waited)
+    recorded = ModelReplay(model)
+    engine = ModelReplay(model, find_transfer_times(inspection), model.items.duration - waited)
     cures = list(causes.find_cures(inspection))
     own_step = None if options.step_ns is None else max(1, round(options.step_ns * plan.speed))
     scales, likely = choose_scales(engine, inspection, cures, Options(own_step))
@@ -382,7 +382,7 @@ def _limit(events: Events, model: Model) -> Model:
 
 
 def choose_scales(
-    engine: Engine, inspection: Inspection, cures: Sequence[Cure], options: Options
+    engine: ModelReplay, inspection: Inspection, cures: Sequence[Cure], options: Options
 ) -> tuple[tuple[CpuScales, ...], int]:
     """Return the scales of the CPU without the profiler, and the number of the likely ones.
 
@@ -419,7 +419,9 @@ def _shorten(direction: CpuScales, distance: float) -> CpuScales:
     return CpuScales(*(max(0.0, 1 - distance / _LEAST_SLOWDOWN * slowdown) for slowdown in slowdowns))
 
 
-def _solve_scales(engine: Engine, is_stall: Mask, family: Callable[[float], CpuScales], target: float) -> CpuScales:
+def _solve_scales(
+    engine: ModelReplay, is_stall: Mask, family: Callable[[float], CpuScales], target: float
+) -> CpuScales:
     """Return the scales of a family, numbered from 0 to 1, with which the unchanged steps take a given time.
 
     The replay is monotone: the longer the items, the longer the steps.
@@ -435,7 +437,7 @@ def _solve_scales(engine: Engine, is_stall: Mask, family: Callable[[float], CpuS
     return family(low)
 
 
-def check_step_time(engine: Engine, cures: Sequence[Cure], scales: CpuScales, options: Options) -> Iterator[str]:
+def check_step_time(engine: ModelReplay, cures: Sequence[Cure], scales: CpuScales, options: Options) -> Iterator[str]:
     """Yield a note if no speed of the CPU yields the duration of a step without the profiler."""
     if options.step_ns is None:
         return
@@ -474,18 +476,18 @@ def _describe_evidence(inspection: Inspection, cure: Cure) -> Evidence:
     )
 
 
-def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
+def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[AffectedRows]:
     """Yield the ids of the GPU operations and API calls of a cure, by table."""
     model = inspection.model
     operations = model.events.operations.select("table", "id").with_row_index("row")
     rows = operations.select(pl.all().gather(create_series(model.operations.row[cure.operation_rows])))
     for (table,), own in rows.group_by("table", maintain_order=True):
-        yield Rows(str(table), tuple(own["id"].head(MAX_ROW_IDS).to_list()), own.height)
+        yield AffectedRows(str(table), tuple(own["id"].head(MAX_ROW_IDS).to_list()), own.height)
     calls = model.items.call[cure.item_rows]
     calls = calls[calls >= 0]
     if len(calls):
         ids = model.events.calls["call_id"].gather(create_series(calls[:MAX_ROW_IDS]))
-        yield Rows("api_calls", tuple(ids.to_list()), len(calls))
+        yield AffectedRows("api_calls", tuple(ids.to_list()), len(calls))
 
 
 def _list_shown(
@@ -515,7 +517,7 @@ def _get_unexplained_share(listed: Sequence[CauseOfTime]) -> float:
 
 
 def list_notes(
-    step: StepFigures, engine: Engine, parts: Sequence[LedgerPart], inspection: Inspection, complete: Model
+    step: StepFigures, engine: ModelReplay, parts: Sequence[LedgerPart], inspection: Inspection, complete: Model
 ) -> Iterator[str]:
     """Yield what limits the answer."""
     model = inspection.model

@@ -53,12 +53,18 @@ _COMPARISONS: dict[str, Callable[[Int64s, int], Mask]] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
-Target = Literal["kernel", "range", "call", "copy", "cause"]
-Side = Literal["cpu", "gpu", "both"]
+EditTarget = Literal["kernel", "range", "call", "copy", "cause"]
+EditSide = Literal["cpu", "gpu", "both"]
 Verb = Literal["scaled", "set", "removed", "cured"]
 Comparison = Literal["<", "<=", ">", ">="]
-SIDES: tuple[Side, ...] = ("cpu", "gpu", "both")
-DEFAULT_SIDES: dict[Target, Side] = {"kernel": "gpu", "copy": "gpu", "range": "cpu", "call": "cpu", "cause": "both"}
+SIDES: tuple[EditSide, ...] = ("cpu", "gpu", "both")
+DEFAULT_SIDES: dict[EditTarget, EditSide] = {
+    "kernel": "gpu",
+    "copy": "gpu",
+    "range": "cpu",
+    "call": "cpu",
+    "cause": "both",
+}
 """The side that an edit changes if it names none, by what it selects."""
 _TARGETS = ("kernel", "range", "call", "copy", "cause:")
 _MAX_CHARS = 4096
@@ -74,7 +80,7 @@ _ACTIONS_HINT = "end the edit with x0.5 to scale the time, =20us to set it, or r
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 
-class Part(NamedTuple):
+class SelectedPart(NamedTuple):
     """Selected items or operations of a model.
 
     Attributes:
@@ -88,15 +94,15 @@ class Part(NamedTuple):
     group: Int64s
 
     @classmethod
-    def create(cls, rows: Int64s, group: Int64s | None = None) -> Part:
+    def create(cls, rows: Int64s, group: Int64s | None = None) -> SelectedPart:
         """Return a part of which the whole time is selected."""
         return cls(rows, np.ones(len(rows)), rows if group is None else group)
 
 
-EMPTY = Part.create(np.zeros(0, np.int64))
+EMPTY = SelectedPart.create(np.zeros(0, np.int64))
 
 
-class Selection(NamedTuple):
+class EditSelection(NamedTuple):
     """What an edit selects.
 
     Attributes:
@@ -106,11 +112,11 @@ class Selection(NamedTuple):
     """
 
     occurrences: int
-    items: Part
-    operations: Part
+    items: SelectedPart
+    operations: SelectedPart
 
 
-def select_events(inspection: Inspection, cures: Sequence[Cure], edit: StepEdit) -> Selection:
+def select_events(inspection: Inspection, cures: Sequence[Cure], edit: StepEdit) -> EditSelection:
     """Return the events of a model that an edit selects, on the sides that it changes.
 
     Args:
@@ -131,14 +137,14 @@ def select_events(inspection: Inspection, cures: Sequence[Cure], edit: StepEdit)
     return selection._replace(items=EMPTY) if edit.side == "gpu" else selection
 
 
-def _select_cures(inspection: Inspection, cures: Sequence[Cure]) -> Selection:
+def _select_cures(inspection: Inspection, cures: Sequence[Cure]) -> EditSelection:
     items = np.concatenate([EMPTY.rows, *(cure.item_rows for cure in cures)])
     operations = np.concatenate([EMPTY.rows, *(cure.operation_rows for cure in cures)])
     count = sum(inspection.count_occurrences(cure) for cure in cures)
-    return Selection(count, Part.create(items), Part.create(operations))
+    return EditSelection(count, SelectedPart.create(items), SelectedPart.create(operations))
 
 
-def _select_operations(inspection: Inspection, edit: StepEdit) -> Selection:
+def _select_operations(inspection: Inspection, edit: StepEdit) -> EditSelection:
     """Select kernels or copies. On the CPU, these are the calls that launch only one of them, and the code before."""
     model = inspection.model
     table = "kernels" if edit.target == "kernel" else "memcpys"
@@ -151,7 +157,9 @@ def _select_operations(inspection: Inspection, edit: StepEdit) -> Selection:
     mask &= _match_sizes(model, edit.sizes)
     rows = np.flatnonzero(mask)
     items = inspection.find_launch_items(rows)
-    return Selection(len(rows), Part.create(items, inspection.find_next_launches(items)), Part.create(rows))
+    return EditSelection(
+        len(rows), SelectedPart.create(items, inspection.find_next_launches(items)), SelectedPart.create(rows)
+    )
 
 
 def _match_sizes(model: Model, limits: Sequence[SizeLimit]) -> Mask:
@@ -164,7 +172,7 @@ def _match_sizes(model: Model, limits: Sequence[SizeLimit]) -> Mask:
     return result
 
 
-def _select_calls(model: Model, pattern: str) -> Selection:
+def _select_calls(model: Model, pattern: str) -> EditSelection:
     """Select API calls and the operations that they launch. The version at the end of a name can be omitted."""
     items, ops = model.items, model.operations
     matches = _match_names(model.events.calls["name"], pattern, _VERSION)
@@ -174,10 +182,10 @@ def _select_calls(model: Model, pattern: str) -> Selection:
     rows = np.flatnonzero(selected & (items.lane == 0))
     launched = np.flatnonzero(selected[ops.item])
     count = len(deduplicate(np.concatenate([rows, ops.item[launched]])))
-    return Selection(count, Part.create(rows), Part.create(launched, ops.item[launched]))
+    return EditSelection(count, SelectedPart.create(rows), SelectedPart.create(launched, ops.item[launched]))
 
 
-def _select_ranges(model: Model, pattern: str) -> Selection:
+def _select_ranges(model: Model, pattern: str) -> EditSelection:
     """Select what the launching thread does in ranges, and the operations that it launches there.
 
     Ranges within other selected ranges are part of these.
@@ -199,10 +207,10 @@ def _select_ranges(model: Model, pattern: str) -> Selection:
     if len(ends):
         is_inside &= launched < ends[np.maximum(latest, 0)]
     operations = np.flatnonzero(is_inside)
-    return Selection(
+    return EditSelection(
         len(starts),
-        Part(main[position], share, occurrence),
-        Part.create(operations, latest[operations].astype(np.int64)),
+        SelectedPart(main[position], share, occurrence),
+        SelectedPart.create(operations, latest[operations].astype(np.int64)),
     )
 
 
@@ -234,7 +242,7 @@ def _match_names(names: pl.Series, pattern: str, suffix: str = "", flags: str = 
     return names.to_frame("name").select(matches).to_series().to_numpy()
 
 
-def create_matches_hint(inspection: Inspection, cures: Sequence[Cure], edit: StepEdit, selection: Selection) -> str:
+def create_matches_hint(inspection: Inspection, cures: Sequence[Cure], edit: StepEdit, selection: EditSelection) -> str:
     """Return what to do about an edit that changes nothing."""
     if selection.occurrences:
         others = "gpu" if edit.side == "cpu" else "cpu"
@@ -304,10 +312,10 @@ class StepEdit:
         sizes: Conditions on the size of copies.
     """
 
-    target: Target
+    target: EditTarget
     pattern: str
     action: Action
-    side: Side
+    side: EditSide
     name: str | None = None
     ranks: tuple[tuple[int, int], ...] | None = None
     is_pageable: bool = False
@@ -357,7 +365,7 @@ def parse_edit(text: str) -> StepEdit:
         return _parse_cause(text, words, StepEdit("cause", "", Action("cured"), side or "both", name, ranks))
     if not first.is_plain or first.value not in _TARGETS:
         _fail(text, first, _state(first, "selector"), create_choices_hint("selectors", _TARGETS, first.value))
-    target = cast("Target", first.value)
+    target = cast("EditTarget", first.value)
     if len(words) == 1:
         _fail(text, first, f"there is no pattern after {target!r}", f"write {target} PATTERN, such as {target} *")
     action = _parse_action(text, words[-1])
@@ -436,7 +444,7 @@ def _parse_ranks(text: str, words: list[_Word]) -> tuple[tuple[tuple[int, int], 
     return tuple(ranks), words[2:]
 
 
-def _parse_side(text: str, words: list[_Word]) -> tuple[Side | None, list[_Word]]:
+def _parse_side(text: str, words: list[_Word]) -> tuple[EditSide | None, list[_Word]]:
     """Return the side that follows ``on``, or None, and the other words."""
     if len(words) < 2 or not words[-2].is_plain or words[-2].value != "on":  # noqa: PLR2004 - "on" and a side
         return None, words

@@ -19,7 +19,7 @@ from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from tracekit.core.diagnosis.events import Events
-    from tracekit.core.diagnosis.ranks import Plan
+    from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.rollup import Rollup
 
 SCHEMA = {
@@ -53,7 +53,7 @@ def list_idle_times(rollup: Rollup) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=SCHEMA), *frames]).sort("process_id", "start_ns", maintain_order=True)
 
 
-def _list_idle_times_of_process(events: Events, plan: Plan | None) -> pl.DataFrame:
+def _list_idle_times_of_process(events: Events, plan: RankPlan | None) -> pl.DataFrame:
     model = build_model(events, select_steady_steps(events))
     late, on_cpu = (None, None) if plan is None else (plan.find_late_times(model), plan.list_calls_on_cpu())
     segments, item = find_idle_times(model, late, on_cpu)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.diagnosis.cures import Cure
     from tracekit.core.diagnosis.model import Model
-    from tracekit.core.diagnosis.ranks import Plan
+    from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.diagnosis.replay import CpuScales
 
     Int64s = npt.NDArray[np.int64]
@@ -71,7 +71,7 @@ class Inspection:
 
     model: Model
     late_ns: Int64s | None = None
-    plan: Plan | None = None
+    plan: RankPlan | None = None
     claims: Claims = field(init=False)
     _functions: dict[int | None, NestingIndex] = field(init=False, default_factory=dict)
     _os_calls: dict[int | None, pl.DataFrame] = field(init=False, default_factory=dict)

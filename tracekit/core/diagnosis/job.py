@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tracekit.core.diagnosis.replay import Edit, Engine
+    from tracekit.core.diagnosis.replay import Edit, ModelReplay
 
     Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
@@ -132,7 +132,7 @@ class CureReplay(NamedTuple):
         cuts: The items at whose ends all ranks meet in barriers.
     """
 
-    engine: Engine
+    engine: ModelReplay
     scales: Sequence[CpuScales]
     is_stall: Mask
     likely: int

@@ -53,7 +53,7 @@ _WAITS = {
 
 
 @dataclass(frozen=True)
-class Profile:
+class RankProfile:
     """What the first pass measures in one process.
 
     Attributes:
@@ -97,7 +97,7 @@ class Excess:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RankPlan:
     """What the diagnosis of one process has to know about the other ranks.
 
     Attributes:
@@ -151,7 +151,7 @@ def find_waits_in_calls(model: Model, calls: pl.DataFrame) -> Int64s:
     return np.where(items.lane == 0, np.minimum(waited, items.duration), 0)
 
 
-def profile_process(events: Events) -> Profile:
+def profile_process(events: Events) -> RankProfile:
     """Return the profile of one process."""
     steady = tuple(s for s in events.steps if not s.is_cold) or events.steps
     model = build_model(events, steady)
@@ -171,12 +171,12 @@ def profile_process(events: Events) -> Profile:
     times = rows.group_by("step", "label").agg(pl.col(CPU, GPU).sum()).sort("step", "label")
     times = times.with_columns(label=names.gather(times["label"])).select(*_TIMES)
     bounds, starts = tuple(model.bounds.tolist()), tuple(s.start_ns for s in steady)
-    return Profile(events.process_id, bounds, starts, len(items.start) + len(ops.start), times)
+    return RankProfile(events.process_id, bounds, starts, len(items.start) + len(ops.start), times)
 
 
 def plan_ranks(
-    profiles: Mapping[int, Sequence[Profile]], communication: Communication
-) -> tuple[dict[int, dict[int | None, Plan]], list[str]]:
+    profiles: Mapping[int, Sequence[RankProfile]], communication: Communication
+) -> tuple[dict[int, dict[int | None, RankPlan]], list[str]]:
     """Return the plan of each process, and sentences about the job as a whole.
 
     Args:
@@ -203,21 +203,23 @@ def plan_ranks(
         notes.insert(0, "the ranks have no steps in common, so each one is explained on its own")
     late = _find_late_ranks(seats, waits, windows) if windows is not None else {}
     speeds = _compute_speeds(seats, waits)
-    plans: dict[int, dict[int | None, Plan]] = {trace: {} for trace in profiles}
+    plans: dict[int, dict[int | None, RankPlan]] = {trace: {} for trace in profiles}
     for rank, (trace, profile) in seats.items():
         own = _is_of_process_expr(trace, profile)
         calls = waits.filter(own).select(*_WAITS)
         window = None if windows is None else windows[rank]
-        plans[trace][profile.process_id] = Plan(rank, ranks, window, calls, late.get(rank, ()), speeds[rank])
+        plans[trace][profile.process_id] = RankPlan(rank, ranks, window, calls, late.get(rank, ()), speeds[rank])
     return plans, notes
 
 
-def _is_of_process_expr(trace: int, profile: Profile) -> pl.Expr:
+def _is_of_process_expr(trace: int, profile: RankProfile) -> pl.Expr:
     of_process = pl.col("process_id").eq_missing(pl.lit(profile.process_id, pl.Int64))
     return (pl.col("trace_rank") == trace) & of_process
 
 
-def _assign_ranks(profiles: Mapping[int, Sequence[Profile]], waits: pl.DataFrame) -> dict[int, tuple[int, Profile]]:
+def _assign_ranks(
+    profiles: Mapping[int, Sequence[RankProfile]], waits: pl.DataFrame
+) -> dict[int, tuple[int, RankProfile]]:
     """Return the rank of the trace and the profile of each process, by the rank of the process.
 
     If a trace has several processes, the processes of all traces are numbered, in order of their ranks in
@@ -258,7 +260,7 @@ def _describe_missing_ranks(calls: pl.DataFrame) -> Iterator[str]:
 
 
 def _find_common_steps(
-    seats: Mapping[int, tuple[int, Profile]], communication: Communication
+    seats: Mapping[int, tuple[int, RankProfile]], communication: Communication
 ) -> dict[int, tuple[int, int]] | None:
     """Return the first and last steady step of each rank that all ranks have in common, or None if there is none."""
     numbers = [
@@ -284,7 +286,7 @@ def _find_common_steps(
 
 
 def _limit_steps(
-    seats: Mapping[int, tuple[int, Profile]], windows: Mapping[int, tuple[int, int]]
+    seats: Mapping[int, tuple[int, RankProfile]], windows: Mapping[int, tuple[int, int]]
 ) -> dict[int, tuple[int, int]]:
     """Return consecutive steps that represent all of them, if a rank has too many events to be replayed often."""
     durations = [
@@ -299,7 +301,7 @@ def _limit_steps(
 
 
 def _find_late_ranks(
-    seats: Mapping[int, tuple[int, Profile]], waits: pl.DataFrame, windows: Mapping[int, tuple[int, int]]
+    seats: Mapping[int, tuple[int, RankProfile]], waits: pl.DataFrame, windows: Mapping[int, tuple[int, int]]
 ) -> dict[int, tuple[Excess, ...]]:
     """Return in what each late rank exceeds the others."""
     ranks = list(seats)
@@ -329,7 +331,7 @@ def _find_late_ranks(
 
 
 def _collect_times(
-    seats: Mapping[int, tuple[int, Profile]], windows: Mapping[int, tuple[int, int]], count: int
+    seats: Mapping[int, tuple[int, RankProfile]], windows: Mapping[int, tuple[int, int]], count: int
 ) -> tuple[Int64s, list[str]]:
     """Return the times as an array with the axes unit (CPU, GPU), rank, step and label, and the labels."""
     parts = []
@@ -387,7 +389,7 @@ def _explain_lateness(times: Int64s, rank: int, labels: Sequence[str], steps: In
             )
 
 
-def _compute_speeds(seats: Mapping[int, tuple[int, Profile]], waits: pl.DataFrame) -> dict[int, float]:
+def _compute_speeds(seats: Mapping[int, tuple[int, RankProfile]], waits: pl.DataFrame) -> dict[int, float]:
     """Return the duration of a step of each rank without waiting, as a share of that of the slowest rank."""
     means = {}
     for rank, (trace, profile) in seats.items():

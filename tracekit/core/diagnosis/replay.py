@@ -91,7 +91,7 @@ class ReplayError(Exception):
 
 
 @dataclass(frozen=True)
-class Engine:
+class ModelReplay:
     """The replay of one model.
 
     Attributes:

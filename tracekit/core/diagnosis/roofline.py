@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.diagnosis.events import Events, Step
     from tracekit.core.diagnosis.inspection import Inspection
-    from tracekit.core.diagnosis.ranks import Plan
+    from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.rollup import Rollup
 
     Mask = npt.NDArray[np.bool_]
@@ -123,7 +123,7 @@ def select_steady_steps(events: Events) -> tuple[Step, ...]:
     return tuple(s for s in events.steps if not s.is_cold) or events.steps
 
 
-def measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> Basis:
+def measure_steps(events: Events, rollup: Rollup, plan: RankPlan | None = None) -> Basis:
     """Return the model of the steady steps of a process, and how their time is divided."""
     steady = select_steady_steps(events)
     complete = build_model(events, steady)
@@ -142,7 +142,7 @@ def measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> B
     return Basis(complete, step, build_ledger(rows, step.median_ns), cold)
 
 
-def divide_steps(model: Model, plan: Plan | None) -> pl.DataFrame:
+def divide_steps(model: Model, plan: RankPlan | None) -> pl.DataFrame:
     """Return the parts of the steps of a model, with the waits for other ranks if they are known."""
     if plan is None:
         return ledger.divide_steps(model)
@@ -171,7 +171,9 @@ def build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:
     )
 
 
-def _describe_cold_steps(events: Events, steady: Sequence[Step], median_ns: int, plan: Plan | None) -> ColdSteps | None:
+def _describe_cold_steps(
+    events: Events, steady: Sequence[Step], median_ns: int, plan: RankPlan | None
+) -> ColdSteps | None:
     """Return the ledger of the warm-up, or None if there is none."""
     cold = tuple(s for s in events.steps if s.is_cold and s.start_ns < steady[0].start_ns)
     if not cold:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.diagnosis.cures import Cure
     from tracekit.core.diagnosis.inspection import Inspection
-    from tracekit.core.diagnosis.replay import CpuScales, Engine
+    from tracekit.core.diagnosis.replay import CpuScales, ModelReplay
 
     Mask = npt.NDArray[np.bool_]
 
@@ -39,7 +39,7 @@ _RANGES = "NVTX ranges in the code that runs in this time"
 
 
 def find_unexplained_idle_time(
-    inspection: Inspection, engine: Engine, listed: Sequence[Cure], scales: CpuScales, is_stall: Mask
+    inspection: Inspection, engine: ModelReplay, listed: Sequence[Cure], scales: CpuScales, is_stall: Mask
 ) -> CauseOfTime | None:
     """Return the idle time that no listed cause explains, as a cause, or None if it is less than 2 % of the time.
 

@@ -18,11 +18,11 @@ from tracekit.core.diagnosis.diagnose import (
     explain_missing_gpu_work,
     list_notes,
 )
-from tracekit.core.diagnosis.edits import Part, Selection, create_matches_hint, parse_edit, select_events
+from tracekit.core.diagnosis.edits import EditSelection, SelectedPart, create_matches_hint, parse_edit, select_events
 from tracekit.core.diagnosis.events import Events, read_events
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.operations import NO_WAIT
-from tracekit.core.diagnosis.replay import Edit, Engine, ReplayError, create_unedited
+from tracekit.core.diagnosis.replay import Edit, ModelReplay, ReplayError, create_unedited
 from tracekit.core.diagnosis.roofline import build_ledger, measure_steps
 from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.text import format_duration
@@ -188,7 +188,7 @@ def _predict_process(
 
 def _replay(basis: Basis, edits: Sequence[StepEdit], options: Options, rank: int | None) -> WhatIf:
     model, step, _, _ = basis
-    engine, inspection = Engine(model), Inspection(model)
+    engine, inspection = ModelReplay(model), Inspection(model)
     cures = list(causes.find_cures(inspection))
     scales, likely = choose_scales(engine, inspection, cures, options)
     own = [(number, edit) for number, edit in enumerate(edits) if edit.applies_to(rank)]
@@ -227,7 +227,7 @@ def _replay(basis: Basis, edits: Sequence[StepEdit], options: Options, rank: int
 
 
 def _describe_match(
-    inspection: Inspection, cures: Sequence[Cure], number: int, edit: StepEdit, selection: Selection
+    inspection: Inspection, cures: Sequence[Cure], number: int, edit: StepEdit, selection: EditSelection
 ) -> EditMatch:
     items, ops = inspection.model.items, inspection.model.operations
     on_cpu, on_gpu = selection.items, selection.operations
@@ -238,7 +238,7 @@ def _describe_match(
     return EditMatch(number, str(edit), edit.name, edit.side, selection.occurrences, round(cpu_ns), gpu_ns, hint)
 
 
-def _apply(model: Model, cures: Sequence[Cure], edits: Sequence[StepEdit], selections: Sequence[Selection]) -> Edit:
+def _apply(model: Model, cures: Sequence[Cure], edits: Sequence[StepEdit], selections: Sequence[EditSelection]) -> Edit:
     """Return the changes of all edits. Cures come first, and the other edits apply one after another.
 
     Raises:
@@ -264,7 +264,7 @@ def _apply(model: Model, cures: Sequence[Cure], edits: Sequence[StepEdit], selec
     )
 
 
-def _change_durations(durations: Floats, part: Part, action: Action) -> Floats:
+def _change_durations(durations: Floats, part: SelectedPart, action: Action) -> Floats:
     """Return durations of which a part is scaled, set or removed."""
     inside = durations[part.rows] * part.share
     if action.verb == "set":
@@ -278,7 +278,7 @@ def _change_durations(durations: Floats, part: Part, action: Action) -> Floats:
     return np.maximum(result, 0.0)
 
 
-def _create_replayed_model(engine: Engine, changed: Edit, result: ReplayResult) -> Model:
+def _create_replayed_model(engine: ModelReplay, changed: Edit, result: ReplayResult) -> Model:
     """Return the model with the times of a replay."""
     model = engine.model
     wait = np.where(changed.dropped_waits, NO_WAIT, model.items.wait).astype(np.uint8)

@@ -11,7 +11,7 @@ from tracekit.core.categorical import decode_categories
 from tracekit.core.dlprof import advice
 from tracekit.core.dlprof.metrics import round_to_six_decimals
 from tracekit.core.dlprof.model import GPU_PARTS
-from tracekit.core.dlprof.recorded import RecordedTables
+from tracekit.core.dlprof.recorded import RecordedDlprofTables
 from tracekit.core.rollup import KERNEL_METRICS, METRICS
 from tracekit.core.rollup.measures import PARTS
 
@@ -25,7 +25,7 @@ _KERNEL_COUNTS = {
 }
 
 
-class AggregatedTables(RecordedTables):
+class AggregatedTables(RecordedDlprofTables):
     """The tables of a DLProf database, including the tables that depend on the aggregated iterations.
 
     Each table is an attribute with the name of the table.

@@ -50,7 +50,7 @@ _THREAD = {c: pl.col(c).fill_null(0) for c in ("process_id", "thread_id")}
 _DEVICE_AND_THREAD = {"device_id": pl.col("device_id"), **_THREAD}
 
 
-class RecordedTables(DatabaseFrames):
+class RecordedDlprofTables(DatabaseFrames):
     """The tables of a DLProf database that do not depend on the aggregated iterations.
 
     Each table is an attribute with the name of the table.

@@ -18,14 +18,14 @@ import polars as pl
 from tracekit.core.categorical import map_categories_expr, string_ranks_expr
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
 from tracekit.core.ops.attach import COLUMNS, AttributedCalls, find_instances_of_calls, pair_calls_with_activities
-from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
+from tracekit.core.ops.dialect import INSTANCE, Dialect, DialectTables, Timeline
 from tracekit.core.series import spill_frame
 from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
 
-__all__ = ["DIALECTS", "Capture", "Dialect", "Ops", "Timeline", "find_dialect"]
+__all__ = ["DIALECTS", "Dialect", "DialectTables", "Ops", "Timeline", "find_dialect"]
 
 _MODULES = (pyprof, emit_nvtx, tensorflow, tensorrt, xla, nccl, plain)
 DIALECTS: dict[str, Dialect] = {m.DIALECT.name: m.DIALECT for m in _MODULES}
@@ -61,12 +61,12 @@ class Ops:
     name: str | None = None
 
     @property
-    def capture(self) -> Capture:
+    def capture(self) -> DialectTables:
         """The input of the dialects: the tables of the capture, and data that is derived from them.
 
         This property is not cached, because its data is only needed to find the op instances.
         """
-        return Capture(self.frames)
+        return DialectTables(self.frames)
 
     @property
     def dialect(self) -> Dialect:

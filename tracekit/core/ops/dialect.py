@@ -9,8 +9,8 @@ To write a dialect:
 
 1. Write ``matches``, which takes the distinct names of the ranges in the capture and returns whether they follow this
    dialect.
-2. Write ``timeline``, which takes the ``Capture`` and returns a ``Timeline``. ``build_timeline_instances`` adds missing
-   columns of ``INSTANCE`` as nulls and sorts the rows.
+2. Write ``timeline``, which takes the ``DialectTables`` and returns a ``Timeline``. ``build_timeline_instances`` adds
+   missing columns of ``INSTANCE`` as nulls and sorts the rows.
 3. Parse each distinct name once (``add_parsed_names``), not once per range, and never evaluate a name as code.
 """
 
@@ -87,7 +87,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Capture:
+class DialectTables:
     """The tables of a capture, and data derived from them that several dialects need. Derived data is cached.
 
     Attributes:
@@ -114,7 +114,7 @@ class Capture:
 
     @functools.cached_property
     def nested_ranges(self) -> Ranges:
-        """The nesting of the push/pop ranges, with the same rows as ``Capture.ranges``, in the same order."""
+        """The nesting of the push/pop ranges, with the same rows as ``DialectTables.ranges``, in the same order."""
         return Ranges(self.frames)
 
     @functools.cached_property
@@ -139,8 +139,8 @@ class Dialect(NamedTuple):
     Attributes:
         name: Kebab-case name, as in ``--dialect``.
         doc: One-line description of the ranges.
-        matches: Function that takes the distinct names of ranges (``Capture.texts``), and returns whether they follow
-            this dialect.
+        matches: Function that takes the distinct names of ranges (``DialectTables.texts``), and returns whether they
+            follow this dialect.
         timeline: Function that takes a capture, and returns its op instances as a ``Timeline``.
         key_op: Default key op, which delimits iterations: ``backward`` (the op of the backward pass, which ends
             iterations) or ``repeats`` (a range that repeats, which begins iterations).
@@ -149,7 +149,7 @@ class Dialect(NamedTuple):
     name: str
     doc: str
     matches: Callable[[pl.DataFrame], bool]
-    timeline: Callable[[Capture], Timeline]
+    timeline: Callable[[DialectTables], Timeline]
     key_op: Literal["backward", "repeats"] = "repeats"
 
 

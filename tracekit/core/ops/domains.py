@@ -10,20 +10,20 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.correlate import THREAD
-from tracekit.core.ops.dialect import Capture, Timeline, build_op_tree_and_paths, build_timeline_instances
+from tracekit.core.ops.dialect import DialectTables, Timeline, build_op_tree_and_paths, build_timeline_instances
 from tracekit.core.ops.step_names import remove_star_expr
 from tracekit.core.trees import find_nearest_matching_rows
 
 KEY = ["domain", "text"]
 
 
-def read_domain_texts(capture: Capture, domain: str) -> pl.DataFrame:
+def read_domain_texts(capture: DialectTables, domain: str) -> pl.DataFrame:
     """Return the distinct names of the ranges in one domain, in the column ``text`` (String)."""
     return capture.texts.filter(pl.col("domain") == domain).select("text").drop_nulls()
 
 
 def build_domain_timeline(
-    capture: Capture, domain: str, parsed: pl.DataFrame, *, prepend_scopes: bool = True
+    capture: DialectTables, domain: str, parsed: pl.DataFrame, *, prepend_scopes: bool = True
 ) -> Timeline:
     """Return a timeline with one op instance per push/pop range.
 

@@ -27,8 +27,8 @@ from tracekit.core.categorical import map_categories_expr, match_categories_expr
 from tracekit.core.correlate import THREAD
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.ops.dialect import (
-    Capture,
     Dialect,
+    DialectTables,
     Timeline,
     add_parsed_names,
     build_op_tree_and_paths,
@@ -204,7 +204,7 @@ def _has_emit_nvtx_ranges(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain").is_null() & is_emitted).any()).item())
 
 
-def _build_timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: DialectTables) -> Timeline:
     names = capture.ranges["text"].drop_nulls().unique()
     ranges = add_parsed_names(capture.ranges, _parse_names(names))
     parent = capture.nested_ranges.parent

@@ -9,7 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ops import domains
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline
+from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline
 
 DOMAIN = "NCCL"
 
@@ -18,7 +18,7 @@ def _has_nccl_ranges(texts: pl.DataFrame) -> bool:
     return texts.height > 0 and bool(texts.select((pl.col("domain") == DOMAIN).fill_null(value=False).all()).item())
 
 
-def _build_timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: DialectTables) -> Timeline:
     texts = domains.read_domain_texts(capture, DOMAIN)
     parsed = texts.select(
         "text", label=f"{DOMAIN}/" + pl.col("text"), scope=pl.lit(None, pl.String), type=pl.lit(DOMAIN)

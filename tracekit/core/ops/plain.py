@@ -15,8 +15,8 @@ import polars as pl
 from tracekit.core.correlate import THREAD
 from tracekit.core.ops.dialect import (
     PYTHON_FUNCTIONS,
-    Capture,
     Dialect,
+    DialectTables,
     Timeline,
     build_op_tree_and_paths,
     build_timeline_instances,
@@ -29,7 +29,7 @@ def _matches_every_capture(_texts: pl.DataFrame) -> bool:
     return True
 
 
-def _build_timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: DialectTables) -> Timeline:
     parent, ranges = capture.nested_ranges.parent, capture.ranges
     tree, paths = build_op_tree_and_paths(parent, ranges["text"], ranges.select(THREAD))
     rows = ranges.hstack(paths).select(

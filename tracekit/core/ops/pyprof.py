@@ -19,7 +19,7 @@ from tracekit.core.categorical import (
 from tracekit.core.intervals import latest_end_before_expr
 from tracekit.core.ops import emit_nvtx
 from tracekit.core.ops.attach import find_last_containing_intervals
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, add_parsed_names, build_timeline_instances
+from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline, add_parsed_names, build_timeline_instances
 
 _IO = ("fread", "fwrite")
 _DALI = {
@@ -35,7 +35,7 @@ _TIMES = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
 _UNKNOWN = {c: pl.lit(None, pl.String).alias(c) for c in ("input_names", "input_shapes", "parameters")}
 
 
-def read_library_ops(capture: Capture) -> pl.DataFrame:
+def read_library_ops(capture: DialectTables) -> pl.DataFrame:
     """Return the file reads and writes, the DALI steps and the NCCL calls in a capture.
 
     Returns:
@@ -52,13 +52,13 @@ def read_library_ops(capture: Capture) -> pl.DataFrame:
     return pl.concat([*named, _read_file_access_calls(capture)])
 
 
-def _select_ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
+def _select_ranges_of_domain(capture: DialectTables, domain: str) -> pl.DataFrame:
     """Return the push/pop ranges of one domain, with the name of the domain as ``op_type``."""
     ranges = capture.ranges.filter(pl.col("domain") == domain)
     return ranges.with_columns(op_type=pl.lit(domain))
 
 
-def _read_file_access_calls(capture: Capture) -> pl.DataFrame:
+def _read_file_access_calls(capture: DialectTables) -> pl.DataFrame:
     """Return the calls of ``fread`` and ``fwrite`` as ops."""
     columns = ["start_ns", "end_ns", "process_id", "thread_id"]
     calls = capture.frames("osrt_calls").filter(match_categories_expr(pl.col("name"), lambda name: name.is_in(_IO)))
@@ -76,7 +76,7 @@ def _has_pyprof_markers(texts: pl.DataFrame) -> bool:
     return bool(texts.select(is_marker.any()).item())
 
 
-def _build_timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: DialectTables) -> Timeline:
     texts = capture.texts["text"].drop_nulls().unique(maintain_order=True)
     ops = _select_outermost_ops(pl.concat([_read_marked_ops(capture, texts), _read_library_ops(capture)]))
     backward = _find_backward_passes(capture, texts, ops)
@@ -86,7 +86,7 @@ def _build_timeline(capture: Capture) -> Timeline:
     return Timeline(build_timeline_instances(rows), "occurrence", has_arguments=True, config=config)
 
 
-def _read_marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
+def _read_marked_ops(capture: DialectTables, texts: pl.Series) -> pl.DataFrame:
     """Return the op markers in order of start, with the columns ``_TIMES`` and the columns parsed from their names."""
     calls = emit_nvtx.parse_op_markers(texts.filter(texts.str.contains(_OP)))
     ops = add_parsed_names(capture.select_ranges_by_name(calls["text"]), calls)
@@ -103,7 +103,7 @@ def _read_marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
     )
 
 
-def _add_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
+def _add_locations(capture: DialectTables, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
     """Add the ``path`` and ``stack_trace`` of the trace marker around each op.
 
     If several trace markers of the process contain the op, the one that started last is used.
@@ -115,7 +115,7 @@ def _add_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.
     return ops.with_columns(ranges[c].gather(row).alias(c) for c in ("path", "stack_trace"))
 
 
-def _read_library_ops(capture: Capture) -> pl.DataFrame:
+def _read_library_ops(capture: DialectTables) -> pl.DataFrame:
     """Return the file reads and writes, DALI steps and NCCL calls, with the columns of ``_read_marked_ops``."""
     constants = {"stack_trace": pl.lit(""), "data_type": pl.lit(""), **_UNKNOWN, "ends_iteration": pl.lit(value=False)}
     return read_library_ops(capture).with_columns(**constants)
@@ -129,7 +129,7 @@ def _select_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
     return outermost.with_columns(direction=pl.when("ends_iteration").then(pl.lit("bprop")).otherwise(pl.lit("fprop")))
 
 
-def _find_backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
+def _find_backward_passes(capture: DialectTables, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
     """Return the backward passes of ops.
 
     A backward pass has its own times and thread. All other properties are those of its forward op. The column

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ops import domains
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, add_parsed_names, build_timeline_instances
+from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline, add_parsed_names, build_timeline_instances
 
 DOMAIN = "tensorflow-core"
 CUSTOM = "CustomNVTX"
@@ -21,7 +21,7 @@ def _has_tensorflow_ranges(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
 
 
-def _build_timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: DialectTables) -> Timeline:
     timeline = domains.build_domain_timeline(
         capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)), prepend_scopes=False
     )
@@ -43,7 +43,7 @@ def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _read_start_end_ops(capture: Capture) -> pl.DataFrame:
+def _read_start_end_ops(capture: DialectTables) -> pl.DataFrame:
     """Return the ops that were written as start/end ranges.
 
     These ops have no parent, because a start/end range may end on another thread.

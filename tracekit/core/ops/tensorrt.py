@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ops import domains
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline
+from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline
 
 DOMAIN = "TensorRT"
 _HOLDS = r"^(?:ExecutionContext|Engine|Builder|Runtime|Refitter)::"
@@ -24,7 +24,7 @@ def _has_tensorrt_ranges(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
 
 
-def _build_timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: DialectTables) -> Timeline:
     return domains.build_domain_timeline(capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)))
 
 

@@ -24,8 +24,8 @@ from tracekit.exporters.timeline.exporter import concat_expr
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tracekit.exporters.timeline.batches import Clock
-    from tracekit.exporters.timeline.kinds import Arg, EventKind, Value
+    from tracekit.exporters.timeline.batches import FileClock
+    from tracekit.exporters.timeline.kinds import Arg, ArgumentValue, EventKind
 
 _ESCAPES = {chr(code): f"\\u{code:04x}" for code in (*range(0x20), 0x7F, 0x2028, 0x2029)}
 _ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -83,7 +83,7 @@ def arg_expr(arg: Arg) -> pl.Expr:
     return values[0] if len(values) == 1 else pl.coalesce(value.cast(pl.String) for value in values)
 
 
-def _json_value_expr(value: Value) -> pl.Expr:
+def _json_value_expr(value: ArgumentValue) -> pl.Expr:
     """Return an expression that formats one of the alternative values of an argument as JSON. Null remains null.
 
     A flag is formatted as ``true``, or is null if it is not set.
@@ -107,7 +107,7 @@ def concatenate_utf8_bytes(strings: pl.Series) -> memoryview:
     return memoryview(data)[ends[array.offset] : ends[array.offset + len(array)]]
 
 
-def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: Clock) -> memoryview:
+def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: FileClock) -> memoryview:
     """Format each event as a line of JSON that ends with a comma.
 
     Args:
@@ -202,7 +202,7 @@ def _has_many_values(rows: pl.DataFrame, names: Collection[str], rows_per_value:
     return any(rows[name].n_unique() > rows.height // rows_per_value for name in names)
 
 
-def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int, name: str) -> memoryview:
+def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: FileClock, first_id: int, name: str) -> memoryview:
     """Format flows (arrows from one event to another) as JSON, with a start event and an end event per flow.
 
     Args:

@@ -17,7 +17,7 @@ from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events
 from tracekit.exporters.timeline import batches, flows, kinds
-from tracekit.exporters.timeline.batches import BatchFile, Clock
+from tracekit.exporters.timeline.batches import BatchFile, FileClock
 from tracekit.exporters.timeline.flows import drop_backward_flows, warn_about_backward_flows
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
 from tracekit.exporters.timeline.parts import collect_origin_metadata, compute_part_layout, retry_with_shift
@@ -209,7 +209,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("there is nothing to draw: the traces have no events with timestamps")
-        file.write_job_results(_create_flow_jobs(links, pl.concat(positions), Clock(shift_ns), flow_count))
+        file.write_job_results(_create_flow_jobs(links, pl.concat(positions), FileClock(shift_ns), flow_count))
         file.write(format_file_footer(metadata))
     warn_about_backward_flows(backward_count)
 
@@ -229,7 +229,7 @@ def _find_flow_positions(
 
 
 def _create_flow_jobs(
-    links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, flow_count: int
+    links: pl.DataFrame, positions: pl.DataFrame, clock: FileClock, flow_count: int
 ) -> Iterator[Callable[[], memoryview]]:
     """Yield jobs (functions) that each format a batch of the flows between traces.
 

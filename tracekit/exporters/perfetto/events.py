@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from tracekit.exporters.perfetto.packets import PacketSequence, TrackUuids
     from tracekit.exporters.perfetto.slots import Blobs, Slots
     from tracekit.exporters.perfetto.strings import InternedStrings
-    from tracekit.exporters.perfetto.wire import Column, Mask, Numbers
+    from tracekit.exporters.perfetto.wire import EncodedColumn, Mask, Numbers
     from tracekit.exporters.timeline.blocks import Rows, RowsWithColumn
     from tracekit.exporters.timeline.combinations import Codes
-    from tracekit.exporters.timeline.kinds import Arg, EventKind, Value
+    from tracekit.exporters.timeline.kinds import Arg, ArgumentValue, EventKind
     from tracekit.exporters.timeline.tracks import LaneRegistry
     from tracekit.system.sorting import Array
 
@@ -111,7 +111,7 @@ class EventTimes(NamedTuple):
     starts: Array
 
 
-class Events(NamedTuple):
+class EventsOfKind(NamedTuple):
     """The events of one ``EventKind``, with interned strings. They can be encoded in blocks in the order of time.
 
     Attributes:
@@ -209,7 +209,7 @@ def create_events(
     lane_uuids: Numbers,
     *,
     flows: Flows | None,
-) -> Events:
+) -> EventsOfKind:
     """Return the slices or instants of one kind, with their strings interned and their repeated fields encoded.
 
     Args:
@@ -231,7 +231,7 @@ def create_events(
     in_blobs = [arg for nth, arg in enumerate(repeated, 2) if nth in chosen]
     blobs = _encode_repeated_fields(kind, examples, in_blobs, sequence, lane_uuids, has_name=names is None)
     values = [] if times.order is None else _read_row_values(args, rows)
-    return Events(kind, sequence, rows, times, args, values, names, blobs, codes, flows)
+    return EventsOfKind(kind, sequence, rows, times, args, values, names, blobs, codes, flows)
 
 
 def _encode_repeated_fields(
@@ -253,7 +253,7 @@ def _encode_repeated_fields(
         lane_uuids: The track uuid of each lane, by lane id.
         has_name: Whether to encode the name of the event.
     """
-    columns: list[Column] = [
+    columns: list[EncodedColumn] = [
         Constant(
             encode_field_tag("TrackEvent", "type")
             + encode_varint(_TYPES[kind.phase])
@@ -285,7 +285,7 @@ def create_counter_events_and_tracks(
     *,
     lanes: LaneRegistry,
     uuids: TrackUuids,
-) -> tuple[Events, bytes]:
+) -> tuple[EventsOfKind, bytes]:
     """Return counter values, and the encoded packets that describe their counter tracks.
 
     Args:
@@ -319,7 +319,7 @@ def create_counter_events_and_tracks(
     blobs = encode_blobs([Constant(track_type), encode_varints(numbers)], len(keys))
     args = [(0, _intern_values(get_key_arg(kind), rows, sequence))]
     values = [] if times.order is None else _read_row_values(args, rows)
-    return Events(kind, sequence, rows, times, args, values, None, blobs, codes, None), bytes(described)
+    return EventsOfKind(kind, sequence, rows, times, args, values, None, blobs, codes, None), bytes(described)
 
 
 def encode_slice_ends(sequence: PacketSequence, deltas: Numbers, track_uuids: Numbers) -> memoryview:
@@ -367,7 +367,7 @@ def _has_values(arg: Arg, rows: Rows) -> bool:
     return any(frame.select(expression.is_not_null().any()).item() for _, frame in iterate_frames(rows, names))
 
 
-def _is_all_null(value: Value, rows: FrameRows | RowsWithColumn) -> bool:
+def _is_all_null(value: ArgumentValue, rows: FrameRows | RowsWithColumn) -> bool:
     """Return whether a value is null in all rows because a column of its expression is null in all rows."""
     return value.form != kinds.TRUE and any(rows.is_all_null(name) for name in list_column_names(value.expression))
 
@@ -450,7 +450,7 @@ def _build_annotation_slots(name_id: int, value: RowValues) -> Slots:
     return VarintSlots(encode_length_delimited(lead, tag), value.numbers, value.present, length_at=len(lead))
 
 
-def _build_annotation_columns(name_id: int, value: RowValues) -> list[Column]:
+def _build_annotation_columns(name_id: int, value: RowValues) -> list[EncodedColumn]:
     """Return columns that contain the value of an argument as one debug annotation per event."""
     content = Fixed64s(value.numbers) if value.form in _FIXED else encode_varints(value.numbers)
     columns = [Constant(_encode_annotation_prefix(name_id, value)), content]

@@ -17,7 +17,7 @@ from tracekit.exporters.perfetto.wire import compute_row_sizes, encode_field_tag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.exporters.perfetto.wire import Bytes, Column, Mask, Matrix, Numbers, Sizes
+    from tracekit.exporters.perfetto.wire import Bytes, EncodedColumn, Mask, Matrix, Numbers, Sizes
     from tracekit.exporters.timeline.combinations import Codes
 
     SizeMatrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -119,7 +119,7 @@ class Blobs(NamedTuple):
         return cls(content.view(np.uint8).reshape(len(lengths), -1), lengths)
 
 
-def encode_blobs(columns: Sequence[Column], row_count: int) -> Blobs:
+def encode_blobs(columns: Sequence[EncodedColumn], row_count: int) -> Blobs:
     """Encode each row of the given columns as one byte string."""
     size = compute_row_sizes(columns)
     return Blobs.from_bytes(

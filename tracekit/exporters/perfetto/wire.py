@@ -51,7 +51,7 @@ class Fixed64s(NamedTuple):
     present: Mask | None = None
 
 
-Column = Constant | Varints | Fixed64s
+EncodedColumn = Constant | Varints | Fixed64s
 FIXED64_BYTES = 8
 
 
@@ -79,7 +79,7 @@ def encode_length_delimited(tag: bytes, content: bytes) -> bytes:
     return tag + encode_varint(len(content)) + content
 
 
-def encode_submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = None) -> list[Column]:
+def encode_submessage(tag: bytes, columns: Sequence[EncodedColumn], present: Mask | None = None) -> list[EncodedColumn]:
     """Return the columns of a field that contains a message: the tag, the length and the columns of the message.
 
     Args:
@@ -104,12 +104,12 @@ def encode_varints(values: Numbers, present: Mask | None = None) -> Varints:
     return Varints(values, widths, present)
 
 
-def _omit_absent_values(column: Column, present: Mask) -> Column:
+def _omit_absent_values(column: EncodedColumn, present: Mask) -> EncodedColumn:
     """Return a column that is omitted from the messages for which the mask ``present`` is False."""
     return column._replace(present=present if column.present is None else column.present & present)
 
 
-def compute_row_sizes(columns: Sequence[Column]) -> int | Sizes:
+def compute_row_sizes(columns: Sequence[EncodedColumn]) -> int | Sizes:
     """Return the size in bytes of each encoded message, or a single number if all sizes are equal."""
     size: int | Sizes = 0
     for column in columns:
@@ -117,7 +117,7 @@ def compute_row_sizes(columns: Sequence[Column]) -> int | Sizes:
     return size
 
 
-def _compute_value_sizes(column: Column) -> int | Sizes:
+def _compute_value_sizes(column: EncodedColumn) -> int | Sizes:
     """Return the size in bytes of each value of a column, or a single number if all sizes are equal."""
     if isinstance(column, Varints):
         low, high = _find_min_and_max_width(column.widths)
@@ -133,7 +133,7 @@ def _find_min_and_max_width(widths: Bytes) -> tuple[int, int]:
     return (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
 
 
-def encode_rows(columns: Sequence[Column], row_count: int) -> memoryview:
+def encode_rows(columns: Sequence[EncodedColumn], row_count: int) -> memoryview:
     """Encode one message per row from the given columns, and return the concatenated bytes of all messages."""
     ends = list(itertools.accumulate(map(_find_column_width, columns)))
     end = ends[-1]
@@ -154,14 +154,14 @@ def encode_rows(columns: Sequence[Column], row_count: int) -> memoryview:
     return memoryview(np.ascontiguousarray(flat).data)
 
 
-def _find_column_width(column: Column) -> int:
+def _find_column_width(column: EncodedColumn) -> int:
     """Return the number of bytes to reserve for a column in every message: the size of its longest value."""
     if isinstance(column, Varints):
         return _find_min_and_max_width(column.widths)[1]
     return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
 
 
-def _build_template_row(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
+def _build_template_row(columns: Sequence[EncodedColumn], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
     """Return a template row with the bytes of the constant columns. All other bytes are 0."""
     template = np.zeros(width, np.uint8)
     for column, (start, stop) in zip(columns, spans, strict=True):

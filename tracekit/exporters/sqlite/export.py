@@ -7,7 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas as declarations
-from tracekit.exporters.databases import Database, translate_errors
+from tracekit.exporters.databases import DatabaseWriter, translate_errors
 from tracekit.exporters.sqlite.keys import list_declared_foreign_keys
 from tracekit.exporters.sqlite.views import build_view_queries, quote_identifier
 
@@ -60,7 +60,7 @@ def write_database(
         ExportError: The database cannot be written.
     """
     counts, names = dict.fromkeys(schemas, 0), _NameCounter()
-    with Database(path) as database:
+    with DatabaseWriter(path) as database:
         database.execute(
             f"PRAGMA application_id = {APPLICATION_ID}",
             f"PRAGMA user_version = {FORMAT_VERSION}",

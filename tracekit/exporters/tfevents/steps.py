@@ -18,7 +18,7 @@ ALL_ITERATIONS = "all iterations"
 _ROW_KEYS = ["node", "device_id"]
 
 
-class Step(NamedTuple):
+class PlacedStep(NamedTuple):
     """A step of the event file, with its nodes placed on a time axis.
 
     Attributes:
@@ -34,7 +34,7 @@ class Step(NamedTuple):
     placed_nodes: pl.DataFrame
 
 
-def place_nodes_by_step(tables: Mapping[str, pl.DataFrame], time_kind: str, max_steps: int) -> Iterator[Step]:
+def place_nodes_by_step(tables: Mapping[str, pl.DataFrame], time_kind: str, max_steps: int) -> Iterator[PlacedStep]:
     """Yield one step with the nodes of all iterations, then one step for each of the first ``max_steps`` iterations.
 
     Args:
@@ -45,9 +45,9 @@ def place_nodes_by_step(tables: Mapping[str, pl.DataFrame], time_kind: str, max_
     stats, nodes = tables["stats"], tables["nodes"]
     starts = tables["scalars"].select("iteration", "start_ns").unique(maintain_order=True).sort("iteration")
     for number, start_ns in starts.head(1).iter_rows():
-        yield Step(ALL_ITERATIONS, number, start_ns, place_nodes(nodes, stats, time_kind))
+        yield PlacedStep(ALL_ITERATIONS, number, start_ns, place_nodes(nodes, stats, time_kind))
     for number, start_ns in starts.head(max_steps).iter_rows():
-        yield Step(
+        yield PlacedStep(
             f"step {number}",
             number,
             start_ns,

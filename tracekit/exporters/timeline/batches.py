@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import polars as pl
 
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.kinds import INTEGER, Arg, Value
+from tracekit.exporters.timeline.kinds import INTEGER, Arg, ArgumentValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_THREADS = 4
 
 
-class Clock(NamedTuple):
+class FileClock(NamedTuple):
     """The conversion of times in the capture to times in the file.
 
     Attributes:
@@ -63,7 +63,7 @@ def choose_event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
 
 def get_key_arg(kind: EventKind) -> Arg:
     """Return the first argument of the events of a kind. The argument is never null."""
-    return Arg(kind.key, kind.key_values or (Value(INTEGER, pl.col(kind.key)),))
+    return Arg(kind.key, kind.key_values or (ArgumentValue(INTEGER, pl.col(kind.key)),))
 
 
 def value_exprs(*args: Arg) -> list[pl.Expr]:
@@ -88,8 +88,8 @@ def list_anomaly_args(kind: EventKind) -> list[Arg]:
         return []
     duration = kind.end - kind.start
     return [
-        Arg("open", (Value(kinds.TRUE, pl.when(kind.end.is_null()).then(pl.lit(value=True))),)),
-        Arg("negative_duration_ns", (Value(INTEGER, pl.when(duration < 0).then(duration)),)),
+        Arg("open", (ArgumentValue(kinds.TRUE, pl.when(kind.end.is_null()).then(pl.lit(value=True))),)),
+        Arg("negative_duration_ns", (ArgumentValue(INTEGER, pl.when(duration < 0).then(duration)),)),
     ]
 
 
@@ -98,12 +98,12 @@ def list_column_names(*expressions: pl.Expr | None) -> list[str]:
     return [name for e in expressions if e is not None for name in e.meta.root_names()]
 
 
-def start_expr(kind: EventKind, clock: Clock) -> pl.Expr:
+def start_expr(kind: EventKind, clock: FileClock) -> pl.Expr:
     """Return an expression for the start of events in ns, as written to the file."""
     return clock.converted_time_expr(kind.start)
 
 
-def duration_expr(kind: EventKind, clock: Clock) -> pl.Expr:
+def duration_expr(kind: EventKind, clock: FileClock) -> pl.Expr:
     """Return an expression for the duration of slices in ns, as written to the file.
 
     A slice that was never closed ends with the capture. A slice that ends before it starts has the duration 0.

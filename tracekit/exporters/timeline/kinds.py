@@ -26,7 +26,7 @@ INTEGER, UNSIGNED, REAL, THOUSANDTHS, STRING, TRUE = "integer", "unsigned", "rea
 """Types of argument values: int64, uint64, finite float64, integer to be divided by 1000, string, and true or null."""
 
 
-class Value(NamedTuple):
+class ArgumentValue(NamedTuple):
     """A value of an event argument: an expression, and the type (``form``) of its result, such as ``INTEGER``."""
 
     form: str
@@ -40,7 +40,7 @@ class Arg(NamedTuple):
     """
 
     key: str
-    values: tuple[Value, ...]
+    values: tuple[ArgumentValue, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,28 +75,28 @@ class EventKind:
     where: pl.Expr | None = None
     launched: bool = False
     links: tuple[str, ...] = ()
-    key_values: tuple[Value, ...] = ()
+    key_values: tuple[ArgumentValue, ...] = ()
 
 
 def _declare_number_arg(column: str, key: str | None = None) -> Arg:
     """Return an argument with the values of an integer column. The default key is the name of the column."""
-    return Arg(key or column, (Value(INTEGER, pl.col(column)),))
+    return Arg(key or column, (ArgumentValue(INTEGER, pl.col(column)),))
 
 
 def _declare_real_arg(column: str) -> Arg:
     """Return an argument with the values of a column of finite floating-point numbers."""
-    return Arg(column, (Value(REAL, pl.col(column)),))
+    return Arg(column, (ArgumentValue(REAL, pl.col(column)),))
 
 
 def _declare_string_arg(column: str, key: str | None = None) -> Arg:
     """Return an argument with the values of a string column. The default key is the name of the column."""
-    return Arg(key or column, (Value(STRING, pl.col(column).cast(pl.String)),))
+    return Arg(key or column, (ArgumentValue(STRING, pl.col(column).cast(pl.String)),))
 
 
 def _declare_triple_arg(prefix: str) -> Arg:
     """Return an argument that formats the columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z`` as ``[x,y,z]``."""
     x, y, z = (pl.col(f"{prefix}_{axis}") for axis in "xyz")
-    return Arg(prefix, (Value(STRING, concat_expr(["[", x, ",", y, ",", z, "]"])),))
+    return Arg(prefix, (ArgumentValue(STRING, concat_expr(["[", x, ",", y, ",", z, "]"])),))
 
 
 def _first_name_expr(*columns: str, default: str) -> pl.Expr:
@@ -108,10 +108,10 @@ def _declare_throughput_arg() -> Arg:
     """Return the argument that contains the throughput of a copy or set in GB/s (bytes per ns), with three decimals."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
-    return Arg("throughput_gb_per_s", (Value(THOUSANDTHS, thousandths),))
+    return Arg("throughput_gb_per_s", (ArgumentValue(THOUSANDTHS, thousandths),))
 
 
-def _declare_integer_values(column: str, type_column: str) -> tuple[Value, Value]:
+def _declare_integer_values(column: str, type_column: str) -> tuple[ArgumentValue, ArgumentValue]:
     """Return the alternative values of an int64 column that stores uint64 values as their two's complement.
 
     Args:
@@ -120,15 +120,15 @@ def _declare_integer_values(column: str, type_column: str) -> tuple[Value, Value
     """
     unsigned = pl.col(column).cast(pl.UInt64, wrap_numerical=True)
     is_unsigned = pl.col(type_column).cast(pl.String) == "uint64"
-    return Value(UNSIGNED, pl.when(is_unsigned).then(unsigned)), Value(INTEGER, pl.col(column))
+    return ArgumentValue(UNSIGNED, pl.when(is_unsigned).then(unsigned)), ArgumentValue(INTEGER, pl.col(column))
 
 
 def _declare_payload_arg() -> Arg:
     """Return the argument that contains the NVTX payload. Infinite numbers and NaN are formatted as strings."""
     number = pl.col("payload_float")
-    finite = Value(REAL, pl.when(number.is_finite()).then(number))
-    special = Value(STRING, pl.when(~number.is_finite()).then(number.cast(pl.String)))
-    text = Value(STRING, pl.col("payload_text").cast(pl.String))
+    finite = ArgumentValue(REAL, pl.when(number.is_finite()).then(number))
+    special = ArgumentValue(STRING, pl.when(~number.is_finite()).then(number.cast(pl.String)))
+    text = ArgumentValue(STRING, pl.col("payload_text").cast(pl.String))
     return Arg("payload", (*_declare_integer_values("payload_int", "payload_type"), finite, special, text))
 
 
@@ -138,14 +138,14 @@ _HEX = pl.Series([f"{n:02X}" for n in range(256)])
 def _declare_color_arg() -> Arg:
     """Return the argument that contains the color of an event as ``#RRGGBB``, without alpha."""
     pairs = [pl.lit(_HEX).gather(pl.col("color") // weight % 256) for weight in (1 << 16, 1 << 8, 1)]
-    return Arg("color", (Value(STRING, concat_expr(["#", *pairs])),))
+    return Arg("color", (ArgumentValue(STRING, concat_expr(["#", *pairs])),))
 
 
 _API_NAME = pl.col("name").cast(pl.String).str.replace(r"_v\d{4}$", "").fill_null("API call")
 _OTHER_API = Arg(
     "api",
     (
-        Value(
+        ArgumentValue(
             STRING,
             pl.when(~pl.col("api").cast(pl.String).str.starts_with("CUDA")).then(pl.col("api").cast(pl.String)),
         ),
@@ -307,7 +307,7 @@ COUNTERS = EventKind(
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
     where=pl.col("value_int").is_not_null() | pl.col("value_float").is_finite(),
-    key_values=(*_declare_integer_values("value_int", "value_type"), Value(REAL, pl.col("value_float"))),
+    key_values=(*_declare_integer_values("value_int", "value_type"), ArgumentValue(REAL, pl.col("value_float"))),
 )
 PERFORMANCE_COUNTERS = EventKind(
     "performance_counters",
@@ -318,7 +318,7 @@ PERFORMANCE_COUNTERS = EventKind(
     ),
     phase=COUNTER,
     where=pl.col("count").is_not_null(),
-    key_values=(Value(INTEGER, pl.col("count")),),
+    key_values=(ArgumentValue(INTEGER, pl.col("count")),),
 )
 GPU_PAGE_FAULTS = EventKind(
     "gpu_page_faults",

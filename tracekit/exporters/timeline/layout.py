@@ -24,7 +24,7 @@ import pyarrow as pa
 from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.timeline import batches, kinds
-from tracekit.exporters.timeline.batches import Clock
+from tracekit.exporters.timeline.batches import FileClock
 from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, iterate_frames
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
 from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
@@ -209,7 +209,7 @@ class Layout(NamedTuple):
 
     lanes: LaneRegistry
     lane_ids: dict[EventKind, pl.Series]
-    clock: Clock
+    clock: FileClock
 
 
 def compute_layout(tables: Tables, stages: Stages) -> Layout:
@@ -222,14 +222,14 @@ def compute_layout(tables: Tables, stages: Stages) -> Layout:
     prefetch(tables, _list_columns_by_table(tables, stages))
     registry = LaneRegistry(TrackNames.read(tables))
     lane_ids: dict[EventKind, pl.Series] = {}
-    first, clock = 0, Clock()
+    first, clock = 0, FileClock()
     for stage in stages:
         positions = {kind: rows for kind in stage if (rows := _read_positions(tables, kind)).height}
         for kind, rows in positions.items():
             start, is_open = _find_first_start_and_detect_unclosed(kind, rows)
             first = min(first, start)
             if not clock.end_ns and is_open:
-                clock = Clock(end_ns=_find_last_time(tables, stages))
+                clock = FileClock(end_ns=_find_last_time(tables, stages))
         lane_ids |= _assign_lanes_of_stage(positions, registry, clock)
         memory.release_pages()
     return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
@@ -385,7 +385,7 @@ def _assign_lanes_of_track(starts: Array, ends: Array, placement: Placement) -> 
 
 
 def _assign_lanes_of_stage(
-    tables: dict[EventKind, TableRows], registry: LaneRegistry, clock: Clock
+    tables: dict[EventKind, TableRows], registry: LaneRegistry, clock: FileClock
 ) -> dict[EventKind, pl.Series]:
     """Assign the events of a stage (kinds that share tracks) to lanes. Return the lane ids by kind."""
     if not tables:

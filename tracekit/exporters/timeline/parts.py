@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.batches import Clock
+from tracekit.exporters.timeline.batches import FileClock
 from tracekit.exporters.timeline.layout import compute_layout
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def compute_part_layout(tables: Tables, part: Part, tracks: Collection[str], shi
         _EarlierEventError: The trace has an event before time 0 of the file.
     """
     layout = compute_layout(tables, kinds.group_kinds_by_stage(tracks))
-    clock = Clock(shift_ns + part.offset_ns, layout.clock.end_ns, part.drift)
+    clock = FileClock(shift_ns + part.offset_ns, layout.clock.end_ns, part.drift)
     first = pl.select(clock.converted_time_expr(pl.lit(-layout.clock.shift_ns, pl.Int64))).item()
     if first < 0:
         raise _EarlierEventError(-first)

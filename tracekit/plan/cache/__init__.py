@@ -10,8 +10,8 @@ from tracekit.system.lazy import create_lazy_getattr_and_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tracekit.plan.cache.folder import CacheFolder, Entry
+    from tracekit.plan.cache.folder import CacheEntry, CacheFolder
 
-__all__ = ["CacheFolder", "CachedCapture", "Entry", "is_enabled", "open_cached_capture"]
+__all__ = ["CacheEntry", "CacheFolder", "CachedCapture", "is_enabled", "open_cached_capture"]
 if not TYPE_CHECKING:  # so that type checkers report unknown attributes
-    __getattr__, __dir__ = create_lazy_getattr_and_dir(globals(), {"folder": ("CacheFolder", "Entry")})
+    __getattr__, __dir__ = create_lazy_getattr_and_dir(globals(), {"folder": ("CacheEntry", "CacheFolder")})

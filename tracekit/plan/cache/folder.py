@@ -56,7 +56,7 @@ _reported: set[Path] = set()
 _LOGGER = logging.getLogger(__name__)
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """The stored columns of one capture.
 
     Attributes:
@@ -177,7 +177,7 @@ class CacheFolder:
             text = json.dumps({"path": str(path.resolve()), "format": format_name})
             self._write_file(folder / _SOURCE, lambda new: _append_text(text, new))
 
-    def list_entries(self) -> list[Entry]:
+    def list_entries(self) -> list[CacheEntry]:
         """Return the entries of all versions of tracekit, in descending order of the time of their last use."""
         entries = [entry for folder in self._list_entry_folders() if (entry := self._create_entry(folder)) is not None]
         return sorted(entries, key=lambda entry: entry.used, reverse=True)
@@ -190,7 +190,7 @@ class CacheFolder:
             if total > self.limit:
                 self._delete_files(entry.folder)
 
-    def delete_entries(self) -> list[Entry]:
+    def delete_entries(self) -> list[CacheEntry]:
         """Delete all entries and digests, and return the deleted entries.
 
         Files that tracekit cannot prove to have written stay. A warning counts those that are in entries.
@@ -340,7 +340,7 @@ class CacheFolder:
         versions = _list_subfolders(self._versions, _VERSION_NAME) if not self._versions.is_symlink() else ()
         return [folder for version in versions for folder in _list_subfolders(version, _ENTRY_NAME)]
 
-    def _create_entry(self, folder: Path) -> Entry | None:
+    def _create_entry(self, folder: Path) -> CacheEntry | None:
         """Return the entry in a folder. Return None if no file in the folder was written by tracekit."""
         size = 0
         for path in _list_folder(folder):
@@ -352,7 +352,9 @@ class CacheFolder:
         source = self._read_json(folder / _SOURCE)
         path_text, format_name = (str(source.get(name, "")) for name in ("path", "format"))
         with contextlib.suppress(OSError):
-            return Entry(folder, path_text, format_name, size, folder.stat().st_mtime, folder.parent == self._current)
+            return CacheEntry(
+                folder, path_text, format_name, size, folder.stat().st_mtime, folder.parent == self._current
+            )
         return None
 
 

@@ -17,7 +17,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, get_first_line_of_message, warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rollup
-from tracekit.readers.dlprof_db.database import COPY_AGAIN, ID, DlprofDatabase
+from tracekit.readers.dlprof_db.database import COPY_AGAIN, ID, DlprofFile
 from tracekit.readers.dlprof_db.tables import (
     CALL_KEY,
     CALL_TABLES,
@@ -67,7 +67,7 @@ class DlprofCapture(Capture):
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
-        self._database = DlprofDatabase(source)
+        self._database = DlprofFile(source)
         self._check_version()
 
     def names(self) -> list[str]:

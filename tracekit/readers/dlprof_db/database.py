@@ -25,7 +25,7 @@ COPY_AGAIN = "copy the database again from where DLProf wrote it"
 ID = "id"
 
 
-class DlprofDatabase(database.Database):
+class DlprofFile(database.Database):
     """An open DLProf database, whose tables are read as polars frames."""
 
     def __init__(self, source: Source) -> None:

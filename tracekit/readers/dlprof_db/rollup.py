@@ -18,7 +18,7 @@ from tracekit.system.forks import check_polars_can_run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.readers.dlprof_db.database import DlprofDatabase
+    from tracekit.readers.dlprof_db.database import DlprofFile
 
     Columns = dict[str, pa.Array]
 
@@ -65,13 +65,13 @@ separator.
 _INSTANCE_KEY = ["read_only_ops_id", "op_instance"]
 
 
-def build_table(database: DlprofDatabase, name: str) -> pa.Table:
+def build_table(database: DlprofFile, name: str) -> pa.Table:
     """Build one of the declared tables in ``TABLES``, given the name of the table."""
     check_polars_can_run()
     return pa.table(_TABLE_BUILDERS[name](database))
 
 
-def _read_ops_columns(database: DlprofDatabase) -> Columns:
+def _read_ops_columns(database: DlprofFile) -> Columns:
     source = SOURCES["ops"]
     numbers = ("op_id_id", "op_type_id", "direction_id", "data_type_id", "tc_support_status")
     ops = database.read_rows_by_id(source, numbers, ("op_name", "stack_trace"))
@@ -101,7 +101,7 @@ def _read_ops_columns(database: DlprofDatabase) -> Columns:
     }
 
 
-def _read_op_instances_columns(database: DlprofDatabase) -> Columns:
+def _read_op_instances_columns(database: DlprofFile) -> Columns:
     source, json = SOURCES["op_instances"], ("input_names", "input_shapes", "output_shapes", "parameters")
     numbers = ("read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id", *(f"{c}_id" for c in json))
     ops = database.read_rows_by_id(SOURCES["ops"], ("op_id_id",), ("op_name",))
@@ -133,7 +133,7 @@ def _read_op_instances_columns(database: DlprofDatabase) -> Columns:
     }
 
 
-def _read_op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
+def _read_op_instance_metrics(database: DlprofFile) -> pl.DataFrame:
     """Return the kernel count, GPU time, GPU idle time and API time of each op instance, as DLProf defines them."""
     activity_frames, call_frames = [], []
     for source in (*_GPU_TABLES, "read_only_cuda_syncs", "read_only_cuda_calls"):
@@ -171,7 +171,7 @@ def _compute_union_durations(rows: pl.DataFrame, key_columns: list[str]) -> pl.D
     )
 
 
-def _find_iteration_numbers_at_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
+def _find_iteration_numbers_at_ends(database: DlprofFile, ends: pl.Series) -> pl.Series:
     """Return the number of the aggregated iteration in which each op instance ends, null if there is no such iteration.
 
     Args:
@@ -190,7 +190,7 @@ def _find_iteration_numbers_at_ends(database: DlprofDatabase, ends: pl.Series) -
     )
 
 
-def _read_iterations_columns(database: DlprofDatabase) -> Columns:
+def _read_iterations_columns(database: DlprofFile) -> Columns:
     rows = _read_iteration_rows(database)
     return {
         **_convert_to_arrow_columns(rows.drop("key_node_id")),
@@ -198,7 +198,7 @@ def _read_iterations_columns(database: DlprofDatabase) -> Columns:
     }
 
 
-def _read_iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
+def _read_iteration_rows(database: DlprofFile) -> pl.DataFrame:
     """Return the iterations of the last aggregation, ordered by iteration number.
 
     The column ``key_node_id`` contains the dictionary id of the name of the key op.
@@ -231,7 +231,7 @@ def _read_iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     )
 
 
-def _build_group_node_columns(database: DlprofDatabase) -> Columns:
+def _build_group_node_columns(database: DlprofFile) -> Columns:
     numbers = ("level", "num_op_instances", "num_supported_leaf_ops", "num_tc_leaf_ops")
     id_columns = (ID, "row_type", "group_op_full_name_id", "group_op_time_metrics_id")
     rows = _read_last_aggregation(database, "group_ops", (*id_columns, *numbers)).filter(pl.col("row_type") == 1)
@@ -282,7 +282,7 @@ _TABLE_BUILDERS = {
 }
 
 
-def _read_last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, ...]) -> pl.DataFrame:
+def _read_last_aggregation(database: DlprofFile, table: str, columns: tuple[str, ...]) -> pl.DataFrame:
     """Read columns of the rows of a table that belong to the last aggregation in the database."""
     last = database.read_rows("aggregations", (ID,))[ID].max()
     return (
@@ -292,7 +292,7 @@ def _read_last_aggregation(database: DlprofDatabase, table: str, columns: tuple[
     )
 
 
-def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id_column: str) -> pl.DataFrame:
+def _add_time_sums(database: DlprofFile, rows: pl.DataFrame, metrics_id_column: str) -> pl.DataFrame:
     """Add one column per time metric with its sum in ns, and the column ``count``.
 
     The column ``count`` contains the number of values whose sum is the CPU time.

@@ -55,7 +55,7 @@ _SESSION = {"Launch Attribute", "Session Attribute", "Device Attribute", "Proces
 
 
 @dataclass(slots=True)
-class Page:
+class NcuPage:
     """One table of an Nsight Compute CSV file.
 
     Attributes:
@@ -238,7 +238,7 @@ class _Header(NamedTuple):
     layout: str
 
 
-def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
+def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[NcuPage, bytes]]:
     """Yield the rows of all tables of an Nsight Compute CSV file in batches, each with the table that contains it.
 
     Rows are complete, and each row is one line. The first batch of each table is empty. Therefore, tables without rows
@@ -253,7 +253,7 @@ def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page
         TracekitError: The file cannot be read.
     """
     seen: Counter[str] = Counter()
-    page: Page | None = None
+    page: NcuPage | None = None
     rest = b""
     for block in restore_printed_form(iterate_blocks(path), path, messages):
         text, start = rest + block, 0
@@ -266,7 +266,7 @@ def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page
                 raise CorruptTraceError(what, path=path, hint="run ncu --csv again with fewer metrics")
             is_repeated = page is not None and page.header == header  # pages with equal headers share one list
             columns = page.header if page is not None and is_repeated else header
-            page, start = Page(layout, columns, seen[layout]), text.find(b"\n", offset) + 1
+            page, start = NcuPage(layout, columns, seen[layout]), text.find(b"\n", offset) + 1
             seen[layout] += layout != "session"
             yield page, b""
         rows, rest = _extract_rows(text[start:], page, messages, ends_table=False)
@@ -316,7 +316,7 @@ def build_byte_array_and_line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
     return data, starts[: np.searchsorted(starts, len(data))]
 
 
-def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, ends_table: bool) -> tuple[bytes, bytes]:
+def _extract_rows(text: bytes, page: NcuPage | None, messages: NcuMessages, *, ends_table: bool) -> tuple[bytes, bytes]:
     """Return the table rows in the given lines, and the beginning of a row that continues in the next block.
 
     Args:
@@ -338,12 +338,12 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, ends
     return _RowExtractor(text, starts, has_odd_quotes, page, messages).extract_rows(irregular, ends_table=ends_table)
 
 
-def _get_min_cell_separator_count(page: Page) -> int:
+def _get_min_cell_separator_count(page: NcuPage) -> int:
     """Return the minimum number of cell separators (``","``) in a complete row of a table."""
     return max(len(page.header) // 2, 1) if page.layout != "session" else 1
 
 
-def _is_complete_row(text: bytes, page: Page) -> bool:
+def _is_complete_row(text: bytes, page: NcuPage) -> bool:
     """Return whether the given lines contain enough cells for a row and end like a row."""
     return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _get_min_cell_separator_count(page)
 
@@ -364,7 +364,7 @@ class _RowExtractor:
     """Extractor of table rows from lines that also contain other output or rows that span several lines."""
 
     def __init__(
-        self, text: bytes, starts: Offsets, has_odd_quotes: np.ndarray, page: Page, messages: NcuMessages
+        self, text: bytes, starts: Offsets, has_odd_quotes: np.ndarray, page: NcuPage, messages: NcuMessages
     ) -> None:
         self._text = text
         self._ends = np.append(starts[1:], np.int32(len(text))).data

@@ -26,7 +26,7 @@ from tracekit.readers.ncu_csv.numbers import ENGLISH, detect_number_style, parse
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.readers.ncu_csv.frame import Page
+    from tracekit.readers.ncu_csv.frame import NcuPage
     from tracekit.readers.ncu_csv.numbers import NumberStyle
 
 IDENTITY = {
@@ -117,13 +117,13 @@ class RowCollector:
     _run: int = 0
     number_style: NumberStyle | None = None
     _exponents: list[int] = field(default_factory=list)
-    _pending_pages: list[Page] = field(default_factory=list)
+    _pending_pages: list[NcuPage] = field(default_factory=list)
     _pending_texts: list[bytes] = field(default_factory=list)
     _pending_bytes: int = 0
     _parsed_batches: int = 0
     _parsed_bytes: int = 0
 
-    def add_rows(self, page: Page, text: bytes) -> None:
+    def add_rows(self, page: NcuPage, text: bytes) -> None:
         """Add rows of a table to the current batch.
 
         A batch is parsed when it is full, or before rows of a table with a different header are added.
@@ -166,7 +166,7 @@ class RowCollector:
             alone = self._parse_rows(page, text)
             self._convert_and_collect_batch([page], alone, [alone.height])
 
-    def _drop_short_rows(self, page: Page, text: bytes) -> bytes:
+    def _drop_short_rows(self, page: NcuPage, text: bytes) -> bytes:
         """Drop rows with too few cells if parsing all rows would create too many cells, and return the remaining rows.
 
         When a row with few cells is parsed, it takes as much memory as a complete row. The dropped rows are counted as
@@ -196,7 +196,7 @@ class RowCollector:
         )
         return b"".join(long_runs)
 
-    def _convert_and_collect_batch(self, pages: list[Page], table: pl.DataFrame, row_counts: list[int]) -> None:
+    def _convert_and_collect_batch(self, pages: list[NcuPage], table: pl.DataFrame, row_counts: list[int]) -> None:
         """Convert a batch of parsed rows, which may belong to several tables, and collect the runs, metrics and rules.
 
         Args:
@@ -227,7 +227,7 @@ class RowCollector:
         )
         return self.number_style or ENGLISH
 
-    def _parse_rows(self, page: Page, text: bytes) -> pl.DataFrame:
+    def _parse_rows(self, page: NcuPage, text: bytes) -> pl.DataFrame:
         """Parse rows into one string column per column of the header, and one column for an excess cell."""
         self._parsed_batches += 1
         self._parsed_bytes += len(text)
@@ -249,7 +249,7 @@ class RowCollector:
             table = table.with_columns(pl.all().str.replace_all(NEWLINE, "\n", literal=True))
         return table
 
-    def _move_units_to_pages(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
+    def _move_units_to_pages(self, pages: list[NcuPage], table: pl.DataFrame) -> pl.DataFrame:
         """Store the units of each raw page in the page, and return the table without the rows of units.
 
         The row of units of a page is the row whose ID is empty.
@@ -263,7 +263,7 @@ class RowCollector:
                 page.units = [u or "" for u in units[number][:-1]] if number in units else [""] * len(page.header)
         return table.filter(~of_units.fill_null(value=False))
 
-    def _select_rows_matching_header(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
+    def _select_rows_matching_header(self, page: NcuPage, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a table that have as many cells as its header and an id in the first cell.
 
         All other rows are counted as invalid, unless they look like output of ncu or the program between the rows.
@@ -282,7 +282,7 @@ class RowCollector:
         self.invalid_rows += checked.filter(pl.col("fits") != pl.col("named")).height
         return table.filter(valid)
 
-    def _assign_run_numbers(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
+    def _assign_run_numbers(self, pages: list[NcuPage], table: pl.DataFrame) -> pl.Series:
         """Return the run number of each row, and append the columns that identify the launch of each run to ``runs``.
 
         A run consists of consecutive rows of the same launch. Runs are numbered from 0 across the whole file.
@@ -309,7 +309,7 @@ class RowCollector:
         self._run += first_rows.height
         return run.alias("run")
 
-    def _add_raw_metrics(self, pages: list[Page], table: pl.DataFrame, run_numbers: pl.Series) -> None:
+    def _add_raw_metrics(self, pages: list[NcuPage], table: pl.DataFrame, run_numbers: pl.Series) -> None:
         """Add the metrics of raw pages, which have one column per metric. Empty cells are skipped."""
         header = pages[0].header
         lead = 1 + max(i for i, h in enumerate(header) if h in IDENTITY)
@@ -336,7 +336,7 @@ class RowCollector:
         )
         self._add_metric_values(long.filter(pl.col("cell") != ""))
 
-    def _add_listed_metrics(self, page: Page, table: pl.DataFrame, run_numbers: pl.Series) -> None:
+    def _add_listed_metrics(self, page: NcuPage, table: pl.DataFrame, run_numbers: pl.Series) -> None:
         """Add the metrics and rules of a page that has one row per metric."""
         columns = {h: str(i) for i, h in reversed(list(enumerate(page.header)))}
 
@@ -386,7 +386,7 @@ class RowCollector:
         self.metrics.append(values.with_columns(extremes))
 
 
-def _find_last_required_column_index(page: Page) -> int:
+def _find_last_required_column_index(page: NcuPage) -> int:
     """Return the index of the last column that every row of a table must have. Later cells may be missing."""
     needed = {"details": "Metric Value", "raw": page.header[-1]}.get(page.layout, "Average")
     return len(page.header) - 1 - page.header[::-1].index(needed)

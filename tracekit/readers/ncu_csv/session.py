@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.readers.ncu_csv.metrics import Metrics
 
     Attributes = dict[int, dict[str, float | str | None]]
-    from tracekit.readers.ncu_csv.frame import Page
+    from tracekit.readers.ncu_csv.frame import NcuPage
 
 TOOL = "NVIDIA Nsight Compute"
 MACHINE_COLUMNS = {
@@ -98,7 +98,7 @@ class SessionPage:
     processes: dict[int, str] = field(default_factory=dict)
     devices: dict[int, dict[str, float | str | None]] = field(default_factory=dict)
 
-    def add_rows(self, page: Page, text: bytes) -> None:
+    def add_rows(self, page: NcuPage, text: bytes) -> None:
         """Add the rows of one of the tables on the session page."""
         for line in text.split(b"\n", _MAX_ROWS)[:_MAX_ROWS]:
             row = parse_csv_line(line.decode("utf-8", "replace").replace(NEWLINE, "\n"))
@@ -121,7 +121,7 @@ class SessionPage:
             "created_local": pl.select(iso_timestamp_expr(pl.lit(self.attributes.get("Created"), pl.String))).item(),
         }
 
-    def _add_device_attribute(self, page: Page, row: list[str]) -> None:
+    def _add_device_attribute(self, page: NcuPage, row: list[str]) -> None:
         for header, value in zip(page.header[1:], row[1:], strict=False):
             match = re.fullmatch(r"Device ([0-9]{1,9})", header)
             if match is not None and value:

@@ -20,9 +20,9 @@ def sniff(source: Source) -> bool:
 
 def open_capture(source: Source) -> Capture:
     """Open an Nsight Compute report."""
-    from tracekit.readers.ncu_rep.capture import RepCapture
+    from tracekit.readers.ncu_rep.capture import NcuReportCapture
 
-    return RepCapture(source)
+    return NcuReportCapture(source)
 
 
 READER = Reader(

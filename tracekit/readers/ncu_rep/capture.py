@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAUNCHES, METRICS, INSTANCES, SOURCES = "ncu_launches", "ncu_metrics", "ncu_metric_instances", "ncu_sources"
 
 
-class RepCapture(Capture):
+class NcuReportCapture(Capture):
     """An open Nsight Compute report, whose tables are built when they are read."""
 
     def __init__(self, source: Source) -> None:

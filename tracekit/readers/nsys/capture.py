@@ -34,7 +34,7 @@ from tracekit.readers.nsys import (
 from tracekit.readers.nsys.launch import read_launch_metadata
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, create_source_request, find_arrow_type
 from tracekit.readers.nsys.mapping import LABEL, SOURCES
-from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
+from tracekit.readers.nsys.tables import FRAMES, ROWID, ColumnsRequest
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
 from tracekit.registry.interface import Capture
 from tracekit.system import memory
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.readers.nsys.lookups import Resolver
-    from tracekit.readers.nsys.tables import Tables, Where
+    from tracekit.readers.nsys.tables import SourceTables, Where
     from tracekit.registry.interface import LaunchMetadata
 
 GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
@@ -68,7 +68,7 @@ class InvalidValue(NamedTuple):
 class NsysCapture(Lookups, Capture):
     """An open Nsight Systems file. Its declared tables are read on demand, column by column."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: SourceTables) -> None:
         super().__init__(tables)
         self._machine_tables: dict[str, pa.Table] = {}
         self._stacks: stacks.Stacks | None = None
@@ -167,7 +167,7 @@ class NsysCapture(Lookups, Capture):
         return {n: tables[n] if n in tables else join_source_tables(n, names, parts[n]) for n, names in columns.items()}
 
     def _read_stacks(
-        self, requests: Sequence[Request[dict[str, pa.Array]]], builders: Sequence[Builder | None] = ()
+        self, requests: Sequence[ColumnsRequest[dict[str, pa.Array]]], builders: Sequence[Builder | None] = ()
     ) -> tuple[stacks.Stacks, list[dict[str, pa.Array]]]:
         """Return all call stacks, and the resulting columns of each request. Only the first call reads the stacks."""
         if self._stacks is not None:
@@ -200,7 +200,7 @@ class NsysCapture(Lookups, Capture):
 
     def _create_conversion_request(
         self, table_name: str, source_table: str, columns: Sequence[str]
-    ) -> Request[dict[str, pa.Array]]:
+    ) -> ColumnsRequest[dict[str, pa.Array]]:
         """Return the request that reads a source table and converts it to columns of a declared table."""
         declared = {f.name: f.type for f in schemas.arrow_schema(schemas.table(table_name), columns)}
 
@@ -210,7 +210,7 @@ class NsysCapture(Lookups, Capture):
                 for c, kind in declared.items()
             }
 
-        return Request(
+        return ColumnsRequest(
             source_table,
             find_source_column_types(table_name, source_table, columns),
             self._create_row_filter(table_name, source_table),

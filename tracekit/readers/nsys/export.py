@@ -15,7 +15,7 @@ from tracekit.registry.interface import Undecoded
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tracekit.readers.nsys.tables import Tables
+    from tracekit.readers.nsys.tables import SourceTables
 
 _NO_RECORDS = ("ENUM_", "sqlite_")
 _AUXILIARY_PREFIXES = ("TARGET_INFO_", "META_DATA_", "NVTX_PAYLOAD_")
@@ -40,7 +40,7 @@ _TABLES_OF_SOURCES: Mapping[str, tuple[str, ...]] = {
 class Export(NsysCapture):
     """An open Nsight Systems export. Its declared tables are read on demand, column by column."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: SourceTables) -> None:
         super().__init__(tables)
         self._warn_if_too_new()
 

@@ -17,7 +17,7 @@ from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.common.spilling import BATCH_ROWS, SpillingBuilder
 from tracekit.readers.nsys.generic_events import GenericEvents
-from tracekit.readers.nsys.tables import Request
+from tracekit.readers.nsys.tables import ColumnsRequest
 from tracekit.readers.nsys.versions import LABELS
 from tracekit.system import memory
 from tracekit.system.files import FileState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.readers.common.builders import Builder
-    from tracekit.readers.nsys.tables import Tables, Where
+    from tracekit.readers.nsys.tables import SourceTables, Where
 
     Resolver = tuple[tuple[str, ...], Callable[["Lookups", str, pa.Table], pa.Array]]
     """The source columns from which a declared column is computed, and a function that computes it."""
@@ -60,7 +60,7 @@ class Collector(Protocol):
     """An object that requests columns of a source table, and receives them batch by batch."""
 
     @property
-    def request(self) -> Request[dict[str, pa.Array]]:
+    def request(self) -> ColumnsRequest[dict[str, pa.Array]]:
         """The request whose results are collected."""
         ...
 
@@ -79,7 +79,7 @@ class Lookups:
             key of the named domain or category. A column is added when its definitions are first read.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: SourceTables) -> None:
         self.path = tables.path
         self.tables = tables
         self._labels: dict[str, col.StringTable] = {}
@@ -109,7 +109,7 @@ class Lookups:
 
     def read_requests(
         self,
-        requests: Sequence[Request[dict[str, pa.Array]]],
+        requests: Sequence[ColumnsRequest[dict[str, pa.Array]]],
         builders: Sequence[Builder | None] = (),
         collectors: Sequence[Collector] = (),
     ) -> list[dict[str, pa.Array]]:
@@ -212,7 +212,7 @@ def _create_table_builder(max_rows: int, *, use_files: bool) -> Builder:
     return SpillingBuilder() if use_files and max_rows > BATCH_ROWS else TableBuilder(max_rows)
 
 
-def estimate_row_bytes(request: Request[dict[str, pa.Array]]) -> int:
+def estimate_row_bytes(request: ColumnsRequest[dict[str, pa.Array]]) -> int:
     """Return the estimated size in bytes of one row of the requested columns."""
     return sum(
         _STRING_BYTES if not col.is_numeric_type(kind) else kind.bit_width // 8 for kind in request.types.values()
@@ -221,13 +221,13 @@ def estimate_row_bytes(request: Request[dict[str, pa.Array]]) -> int:
 
 def create_source_request(
     table: str, columns: Sequence[str], where: Where | None = None
-) -> Request[dict[str, pa.Array]]:
+) -> ColumnsRequest[dict[str, pa.Array]]:
     """Return the request that reads columns of a source table without converting them."""
 
     def convert(source_rows: pa.Table) -> dict[str, pa.Array]:
         return dict(zip(columns, source_rows.columns, strict=True))
 
-    return Request(table, {c: find_arrow_type(table, c) for c in columns}, where, convert)
+    return ColumnsRequest(table, {c: find_arrow_type(table, c) for c in columns}, where, convert)
 
 
 def find_arrow_type(table: str, column: str) -> pa.DataType:

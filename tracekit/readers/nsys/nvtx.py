@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.readers.nsys.lookups import Lookups, Resolver
-    from tracekit.readers.nsys.tables import Request
+    from tracekit.readers.nsys.tables import ColumnsRequest
 
 SOURCE_TABLE = "NVTX_EVENTS"
 PUSH_POP, START_END = (59, 70), (60, 71)
@@ -133,7 +133,7 @@ class NameDefinition(NamedTuple):
     types: tuple[int, ...]
     keys: tuple[str, ...]
 
-    def create_request(self) -> Request[dict[str, pa.Array]]:
+    def create_request(self) -> ColumnsRequest[dict[str, pa.Array]]:
         """Create the request that reads the events that define names.
 
         The request reserves memory for the Python objects that are created from each event.

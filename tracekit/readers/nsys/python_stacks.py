@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.protobuf.decoding import extract_strings
 from tracekit.readers.nsys import ids, nvtx
-from tracekit.readers.nsys.tables import ROWID, Request
+from tracekit.readers.nsys.tables import ROWID, ColumnsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,12 +83,12 @@ def find_python_domains(lookups: Lookups) -> Domains:
     return {(int(process), int(domain)): kinds.index(name) for (process, domain), name in defined if name in KINDS}
 
 
-def create_python_samples_request(lookups: Lookups, domains: Domains) -> Request[Batch]:
+def create_python_samples_request(lookups: Lookups, domains: Domains) -> ColumnsRequest[Batch]:
     """Return the request that reads the times, threads and kinds of Python samples."""
     return _create_marks_request(lookups, domains, _EVENT)
 
 
-def create_python_stacks_request(lookups: Lookups, domains: Domains) -> Request[Batch]:
+def create_python_stacks_request(lookups: Lookups, domains: Domains) -> ColumnsRequest[Batch]:
     """Return the request that reads the row numbers and the dictionary-encoded payloads of Python samples."""
 
     def encode_payloads(batch: Batch) -> Batch:
@@ -99,7 +99,7 @@ def create_python_stacks_request(lookups: Lookups, domains: Domains) -> Request[
 
 def _create_marks_request(
     lookups: Lookups, domains: Domains, columns: Sequence[str], convert: Callable[[Batch], Batch] = dict
-) -> Request[Batch]:
+) -> ColumnsRequest[Batch]:
     """Return the request that reads columns of the NVTX marks in the given domains, and the kind of each mark."""
     types = {c: pa.string() if c == PAYLOAD else pa.int64() for c in (*columns, "domainId")}
 
@@ -114,7 +114,7 @@ def _create_marks_request(
         keep = kind.is_valid()
         return convert({c: col.concatenate_chunks(marks[c]).filter(keep) for c in columns} | {KIND: kind.filter(keep)})
 
-    return Request(nvtx.SOURCE_TABLE, types, nvtx.FILTERS["nvtx_marks"], convert_marks)
+    return ColumnsRequest(nvtx.SOURCE_TABLE, types, nvtx.FILTERS["nvtx_marks"], convert_marks)
 
 
 def decode_frames(payloads: pa.Array) -> PythonFrames:

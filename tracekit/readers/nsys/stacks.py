@@ -23,7 +23,7 @@ from tracekit.readers.common.tries import Trie
 from tracekit.readers.nsys import nvtx, python_stacks
 from tracekit.readers.nsys.lookups import create_source_request
 from tracekit.readers.nsys.paths import extract_file_names
-from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
+from tracekit.readers.nsys.tables import FRAMES, ROWID, ColumnsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -282,10 +282,12 @@ class _StackCollector:
         self._stacks: list[UInt32Array] = [np.zeros(0, np.uint32)]
 
     @property
-    def request(self) -> Request[Batch]:
+    def request(self) -> ColumnsRequest[Batch]:
         """The request that reads the call chains from the source table."""
         columns = {"id": pa.int64(), FRAMES: pa.dictionary(pa.int32(), pa.binary())}
-        return Request(self.table, columns, None, lambda raw: dict(zip(raw.column_names, raw.columns, strict=True)))
+        return ColumnsRequest(
+            self.table, columns, None, lambda raw: dict(zip(raw.column_names, raw.columns, strict=True))
+        )
 
     def append(self, batch: Batch) -> None:
         """Add the call chains of a batch."""
@@ -334,7 +336,7 @@ class _FrameRowCollector:
         self._rows = TableBuilder(lookups.tables.compute_max_rows(table))
 
     @property
-    def request(self) -> Request[Batch]:
+    def request(self) -> ColumnsRequest[Batch]:
         """The request that reads the frames from the source table."""
         return create_source_request(self.table, ["id", "stackDepth", *CHAIN_TABLES[self.table]])
 
@@ -362,7 +364,7 @@ class _FrameRowCollector:
 class _PythonCollector:
     """A collector of the call stacks of Python samples, which are payloads of NVTX marks."""
 
-    def __init__(self, request: Request[Batch], frames: _FrameBuilder, trie: Trie, lookups: Lookups) -> None:
+    def __init__(self, request: ColumnsRequest[Batch], frames: _FrameBuilder, trie: Trie, lookups: Lookups) -> None:
         self.table = request.table
         self.request = request
         self.frames = frames

@@ -37,7 +37,7 @@ class Where(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[Result]):
+class ColumnsRequest(Generic[Result]):
     """A request to read columns of a source table.
 
     Attributes:
@@ -57,7 +57,7 @@ class Request(Generic[Result]):
     row_bytes: int = 0
 
 
-class Tables(Protocol):
+class SourceTables(Protocol):
     """The source tables of an open file.
 
     Attributes:
@@ -84,7 +84,7 @@ class Tables(Protocol):
         """
         ...
 
-    def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+    def read_batches(self, requests: Sequence[ColumnsRequest[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches.
 
         Yields:
@@ -105,7 +105,7 @@ class Tables(Protocol):
         ...
 
 
-class StackTables(Tables, Protocol):
+class StackTables(SourceTables, Protocol):
     """The source tables of a file that stores the frames of each call chain in one column, ``FRAMES``."""
 
     def decode_stacks(self, table: str, stacks: pa.BinaryArray) -> pa.ListArray:

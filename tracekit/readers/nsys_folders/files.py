@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1 << 18
 
 
-class TableFile(Protocol):
+class ExportedTableFile(Protocol):
     """A file that holds one table, together with its metadata.
 
     Attributes:

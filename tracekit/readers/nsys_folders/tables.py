@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.nsys.tables import Request, Result, Where
-    from tracekit.readers.nsys_folders.files import TableFile
+    from tracekit.readers.nsys.tables import ColumnsRequest, Result, Where
+    from tracekit.readers.nsys_folders.files import ExportedTableFile
     from tracekit.system.files import InputFile
 
 ROWS_PER_BYTE = 8
@@ -53,7 +53,7 @@ class FolderTables:
         hint: Hint in error messages about damaged files.
     """
 
-    def __init__(self, source: Source, suffix: str, kind: type[TableFile], option: str) -> None:
+    def __init__(self, source: Source, suffix: str, kind: type[ExportedTableFile], option: str) -> None:
         self.path = source.path
         self.hint = f"export it again: nsys export --type {option} REPORT"
         self._paths = sniffing.list_table_paths(source, suffix)
@@ -64,10 +64,10 @@ class FolderTables:
         self._states = {table: FileState.read_file(path) for table, path in self._paths.items()}
         self._ledger = Ledger(sum(map(self._get_file_size, self._paths)))
         self._kind = kind
-        self._described: dict[str, TableFile] = {}
+        self._described: dict[str, ExportedTableFile] = {}
         self.columns: Mapping[str, tuple[str, ...]] = LazyColumns(self, self._paths)
 
-    def open_table_file(self, table: str) -> TableFile:
+    def open_table_file(self, table: str) -> ExportedTableFile:
         """Return the file of a table. The metadata of the file is read by the first call for the table.
 
         Raises:
@@ -117,11 +117,11 @@ class FolderTables:
             index -= len(batch[ROWID])
         return None
 
-    def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+    def read_batches(self, requests: Sequence[ColumnsRequest[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All values of a column that a file lacks are null.
 
         Yields:
-            For each batch, the index of its request and the result of ``Request.convert``.
+            For each batch, the index of its request and the result of ``ColumnsRequest.convert``.
         """
         for nth, request in enumerate(requests):
             self._check_no_nested_columns(request)
@@ -210,7 +210,7 @@ class FolderTables:
         state = self._states[table]
         return 0 if state is None else state.size
 
-    def _open_memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
+    def _open_memory_budget(self, request: ColumnsRequest[Result]) -> AbstractContextManager[Budget]:
         """Return a context manager that provides the memory budget for a request.
 
         The table ``GPU_METRICS`` may take twice as much memory per byte of its file as other tables, because repeated
@@ -219,7 +219,7 @@ class FolderTables:
         per_byte = (2 if request.table == GPU_METRICS else 1) * MEMORY_PER_FILE_BYTE
         return self._ledger.open_budget_for_read((request.table, *request.types, request.where), per_byte)
 
-    def _check_no_nested_columns(self, request: Request[Result]) -> None:
+    def _check_no_nested_columns(self, request: ColumnsRequest[Result]) -> None:
         """Raise an error if a requested column is nested. A list in such a column could hold any number of values."""
         if request.table not in self._paths:
             return
@@ -242,7 +242,7 @@ class FolderTables:
         return {name: array.filter(keep) for name, array in columns.items()}
 
     def _convert_types(
-        self, request: Request[Result], batch: dict[str, pa.Array], repaired: Counter[str], budget: Budget
+        self, request: ColumnsRequest[Result], batch: dict[str, pa.Array], repaired: Counter[str], budget: Budget
     ) -> pa.Table:
         """Convert a batch to the requested column types. Strings with invalid UTF-8 are counted in ``repaired``."""
         rows, columns = len(batch[ROWID]), {}

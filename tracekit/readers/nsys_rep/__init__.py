@@ -21,9 +21,9 @@ def sniff(source: Source) -> bool:
 
 def open_report(source: Source) -> Capture:
     """Open an Nsight Systems report."""
-    from tracekit.readers.nsys_rep.capture import RepCapture
+    from tracekit.readers.nsys_rep.capture import NsysReportCapture
 
-    return RepCapture(source)
+    return NsysReportCapture(source)
 
 
 _redact = create_lazy_function("tracekit.readers.redaction.nsys_rep", "redact")

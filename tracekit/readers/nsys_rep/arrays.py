@@ -18,7 +18,7 @@ from tracekit.readers.common.protobuf.distinct import dictionary_encode
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep import frames
 from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
-from tracekit.readers.nsys_rep.layout import CLASS, ValueKind
+from tracekit.readers.nsys_rep.layout import CLASS, ValueDecoding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,9 +43,9 @@ def list_payload_fields(
         numbers.add(CLASS)
     frame_fields = None
     for column in (table.columns[name] for name in column_names if name != ROWID):
-        if column.kind is not ValueKind.ROW:
+        if column.kind is not ValueDecoding.ROW:
             numbers |= {path[0] for path in (column.path, *column.fallbacks)}
-        if column.kind is ValueKind.FRAMES:
+        if column.kind is ValueDecoding.FRAMES:
             frame_fields = column.path[0]
     return NeededFields(frozenset(numbers), frame_fields)
 
@@ -78,8 +78,8 @@ def decode_columns(
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
-    row_numbers = [n for n in names if n == ROWID or table.columns[n].kind is ValueKind.ROW]
-    stacks = [n for n in names if n != ROWID and table.columns[n].kind is ValueKind.FRAMES]
+    row_numbers = [n for n in names if n == ROWID or table.columns[n].kind is ValueDecoding.ROW]
+    stacks = [n for n in names if n != ROWID and table.columns[n].kind is ValueDecoding.FRAMES]
     needed = {name: table.columns[name] for name in names if name not in (*row_numbers, *stacks)}
     total = len(selected_events.starts)
     rows = _find_row_indices(event_fields, table, budget, types, exclusion)
@@ -92,7 +92,7 @@ def decode_columns(
     for name in stacks:
         field = fields.get_payload_field(table.columns[name].path[0])
         arrays[name] = frames.encode_stacks(selected_events.buffer, field, fields.rows)
-    chains = {name: c for name, c in needed.items() if c.kind is ValueKind.CHAIN}
+    chains = {name: c for name, c in needed.items() if c.kind is ValueDecoding.CHAIN}
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
     if row_numbers:
         is_filtered = bool(table.identifying_fields or table.event_classes or exclusion)
@@ -258,25 +258,25 @@ def _build_column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array
     array = _build_field_array(fields, column.path, column.kind)
     for path in column.fallbacks:
         array = pc.coalesce(array, _build_field_array(fields, path, column.kind))
-    if column.default is not None and column.kind is not ValueKind.CHAIN:
+    if column.default is not None and column.kind is not ValueDecoding.CHAIN:
         array = pc.fill_null(array, column.default)
     return array
 
 
-def _build_field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) -> pa.Array:
+def _build_field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueDecoding) -> pa.Array:
     """Return the values of one field as an Arrow array. The value is null where the field is absent."""
     field = fields.get_decoded_field(path)
     if field is None:
         return col.build_null_array(fields.rows, _ARROW_TYPES[kind])
-    if kind is ValueKind.CHAIN:
+    if kind is ValueDecoding.CHAIN:
         return _compute_selected_row_numbers(field.valid, fields.rows)
     if kind in _BYTES_CONVERTERS:
         return _BYTES_CONVERTERS[kind](fields.buffer, field, fields.rows)
     if field.stops is not None:
         raise Damage(f"field {path[-1]} of an event holds bytes instead of a number")
-    if kind is ValueKind.DOUBLE:
+    if kind is ValueDecoding.DOUBLE:
         return col.build_number_array(field.values.view(np.float64), field.valid)
-    if kind is ValueKind.FLOAT:
+    if kind is ValueDecoding.FLOAT:
         return col.build_number_array(field.values.astype(np.uint32).view(np.float32).astype(np.float64), field.valid)
     return col.build_number_array(field.values.view(np.int64), field.valid)
 
@@ -314,11 +314,11 @@ def _build_dictionary_array(buffer: Buffer, field: Field, row_count: int) -> pa.
 
 
 _ARROW_TYPES = {
-    ValueKind.INT: pa.int64(),
-    ValueKind.CHAIN: pa.int64(),
-    ValueKind.DOUBLE: pa.float64(),
-    ValueKind.FLOAT: pa.float64(),
-    ValueKind.BYTES: pa.binary(),
-    ValueKind.NAME: pa.dictionary(pa.int32(), pa.binary()),
+    ValueDecoding.INT: pa.int64(),
+    ValueDecoding.CHAIN: pa.int64(),
+    ValueDecoding.DOUBLE: pa.float64(),
+    ValueDecoding.FLOAT: pa.float64(),
+    ValueDecoding.BYTES: pa.binary(),
+    ValueDecoding.NAME: pa.dictionary(pa.int32(), pa.binary()),
 }
-_BYTES_CONVERTERS = {ValueKind.BYTES: _build_bytes_array, ValueKind.NAME: _build_dictionary_array}
+_BYTES_CONVERTERS = {ValueDecoding.BYTES: _build_bytes_array, ValueDecoding.NAME: _build_dictionary_array}

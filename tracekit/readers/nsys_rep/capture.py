@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys_rep.names import TABLES_OF_UNDECODED_EVENTS
-from tracekit.readers.nsys_rep.report import Report
+from tracekit.readers.nsys_rep.report import NsysReport
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tracekit.registry.source import Source
 
 
-class RepCapture(NsysCapture):
+class NsysReportCapture(NsysCapture):
     """An open Nsight Systems report, whose declared tables are read column by column on demand."""
 
     def __init__(self, source: Source) -> None:
-        self.report = Report(source)
+        self.report = NsysReport(source)
         super().__init__(self.report)
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:

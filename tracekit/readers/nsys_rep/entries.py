@@ -44,7 +44,7 @@ STORED_BYTES = 8
 """Bytes per entry that stay in memory, or in a temporary file."""
 
 
-class Selection(NamedTuple):
+class EventSelection(NamedTuple):
     """A selection of events by payload field and event type.
 
     Attributes:
@@ -78,7 +78,7 @@ class Entries(NamedTuple):
         starts, sizes, kinds = memory.spill_arrays(self.starts, self.sizes, self.kinds)
         return Entries(starts, sizes, kinds, self.bounds, self.counts)
 
-    def compute_selection_mask(self, selection: Selection) -> Mask:
+    def compute_selection_mask(self, selection: EventSelection) -> Mask:
         """Return a mask of the events that a selection includes."""
         selected = np.zeros(1 << 16, np.bool_)
         selected[self._find_selected_kinds(selection)] = True
@@ -94,7 +94,7 @@ class Entries(NamedTuple):
         """Return, for each block, the number of events that a mask selects."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
-    def compute_positions_by_payload(self, rows: Int64Array, selection: Selection) -> Int64Array:
+    def compute_positions_by_payload(self, rows: Int64Array, selection: EventSelection) -> Int64Array:
         """Return the position of each selected event among all events with the same payload field, counted from 0.
 
         Args:
@@ -103,7 +103,7 @@ class Entries(NamedTuple):
         """
         if not selection.types:
             return np.arange(len(rows))
-        return np.cumsum(self.compute_selection_mask(Selection(selection.payload)))[rows] - 1
+        return np.cumsum(self.compute_selection_mask(EventSelection(selection.payload)))[rows] - 1
 
     def get_event_types_at(self, rows: Int64Array, indices: Int64Array) -> npt.NDArray[np.uint16]:
         """Return the event types of some of the given events, which must be neither generic nor unknown.
@@ -116,9 +116,9 @@ class Entries(NamedTuple):
 
     def count_events_with_payload(self, payload_field: int) -> int:
         """Return the number of events whose payload is stored in the given event field."""
-        return sum(self.counts[k] for k in self._find_selected_kinds(Selection(payload_field)))
+        return sum(self.counts[k] for k in self._find_selected_kinds(EventSelection(payload_field)))
 
-    def _find_selected_kinds(self, selection: Selection) -> list[int]:
+    def _find_selected_kinds(self, selection: EventSelection) -> list[int]:
         return [k for k in self.counts if _is_kind_selected(k, *selection)]
 
 

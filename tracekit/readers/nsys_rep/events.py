@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
     from tracekit.readers.nsys_rep.container import Block, RawData
-    from tracekit.readers.nsys_rep.entries import Entries, Kinds, Selection
+    from tracekit.readers.nsys_rep.entries import Entries, EventSelection, Kinds
 
     PrefixTotals = Callable[[Mapping[str, int]], Mapping[str, int]]
 
@@ -66,7 +66,7 @@ class SelectedEvents(NamedTuple):
     exchange_totals: PrefixTotals
 
 
-class Events:
+class ReportEvents:
     """The events of a report, which are decompressed and located on demand."""
 
     def __init__(self, raw: RawData) -> None:
@@ -79,7 +79,7 @@ class Events:
         self._are_entries_large = memory.is_large(entries.STORED_BYTES * raw.event_count)
 
     def map_batches(
-        self, selections: Sequence[Selection], function: Callable[[list[SelectedEvents]], Result]
+        self, selections: Sequence[EventSelection], function: Callable[[list[SelectedEvents]], Result]
     ) -> Iterator[Result]:
         """Call a function with the selected events of each batch of blocks, and yield the results.
 
@@ -134,7 +134,7 @@ class Events:
 
     @contextlib.contextmanager
     def _open_selected_events(
-        self, batch_index: int, selections: Sequence[Selection], exchange_totals: Sequence[PrefixTotals]
+        self, batch_index: int, selections: Sequence[EventSelection], exchange_totals: Sequence[PrefixTotals]
     ) -> Iterator[list[SelectedEvents]]:
         """Return a context manager that provides the selected events of a batch.
 
@@ -210,7 +210,7 @@ class _LoadedBatch(NamedTuple):
 
 
 def _select_events(
-    batch: _LoadedBatch, selection: Selection, mask: Mask, exchange_totals: PrefixTotals
+    batch: _LoadedBatch, selection: EventSelection, mask: Mask, exchange_totals: PrefixTotals
 ) -> SelectedEvents:
     buffer, bases, entries_of_batch = batch
     rows = np.flatnonzero(mask)

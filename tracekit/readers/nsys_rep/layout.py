@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class ValueKind(Enum):
+class ValueDecoding(Enum):
     """Ways to decode the values of a column."""
 
     INT = "integer, as signed 64 bits"
@@ -45,7 +45,7 @@ class SourceColumn(NamedTuple):
     """
 
     path: tuple[int, ...]
-    kind: ValueKind = ValueKind.INT
+    kind: ValueDecoding = ValueDecoding.INT
     fallbacks: tuple[tuple[int, ...], ...] = ()
     default: int | None = None
     since: tuple[int, int] = (0, 0)
@@ -86,7 +86,7 @@ class EventTable(NamedTuple):
 def _define_column(
     message_name: str,
     field: str,
-    kind: ValueKind = ValueKind.INT,
+    kind: ValueDecoding = ValueDecoding.INT,
     *,
     fallbacks: Sequence[str] = (),
     default: int | None = None,
@@ -209,7 +209,7 @@ _OPENACC_TABLES = {
 TABLES: dict[str, EventTable] = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": EventTable(
         API,
-        {**_CALL_COLUMNS, "callchainId": _define_column("ApiCall", "call_chain", ValueKind.CHAIN, first_chain=0)},
+        {**_CALL_COLUMNS, "callchainId": _define_column("ApiCall", "call_chain", ValueDecoding.CHAIN, first_chain=0)},
         event_types=(CALL,),
         event_classes=RUNTIME_CLASSES,
     ),
@@ -218,7 +218,7 @@ TABLES: dict[str, EventTable] = {
         {
             **_CALL_COLUMNS,
             **_define_integer_columns("ApiCall", "nestingLevel"),
-            "callchainId": _define_column("ApiCall", "call_chain", ValueKind.CHAIN, default=0),
+            "callchainId": _define_column("ApiCall", "call_chain", ValueDecoding.CHAIN, default=0),
         },
         event_types=(CALL, CALL_MARK),
         event_classes=OSRT_CLASSES,
@@ -309,23 +309,23 @@ TABLES: dict[str, EventTable] = {
         {
             **_define_integer_columns("NvtxEvent", "eventType", "start", "end", "rangeId", "category", "color"),
             **_define_integer_columns("NvtxEvent", "globalTid", "endGlobalTid", "textId", "domainId"),
-            "text": _define_column("NvtxEvent", "text", ValueKind.NAME),
+            "text": _define_column("NvtxEvent", "text", ValueDecoding.NAME),
             **_define_integer_columns(
                 "NvtxEvent",
                 *("uint64Value", "int64Value", "uint32Value", "int32Value", "jsonTextId"),
                 field_prefix="payload.",
             ),
-            "doubleValue": _define_column("NvtxEvent", "payload.double_value", ValueKind.DOUBLE),
-            "floatValue": _define_column("NvtxEvent", "payload.float_value", ValueKind.FLOAT),
-            "jsonText": _define_column("NvtxEvent", "payload.json_text", ValueKind.BYTES),
-            "binaryData": _define_column("NvtxEvent", "payload", ValueKind.BYTES),
+            "doubleValue": _define_column("NvtxEvent", "payload.double_value", ValueDecoding.DOUBLE),
+            "floatValue": _define_column("NvtxEvent", "payload.float_value", ValueDecoding.FLOAT),
+            "jsonText": _define_column("NvtxEvent", "payload.json_text", ValueDecoding.BYTES),
+            "binaryData": _define_column("NvtxEvent", "payload", ValueDecoding.BYTES),
         },
         event_type_column="eventType",
     ),
     "COMPOSITE_EVENTS": EventTable(
         CPU_SAMPLE,
         {
-            "id": _define_column("CpuSample", "start", ValueKind.ROW),
+            "id": _define_column("CpuSample", "start", ValueDecoding.ROW),
             **_define_integer_columns("CpuSample", "start", "cpu", "threadState", "globalTid"),
             "cpuCycles": _define_column("CpuSample", "counter.cpu_cycles"),
         },
@@ -368,7 +368,7 @@ TABLES: dict[str, EventTable] = {
                 *("jitEntryType", "jitOperationType", "deviceId", "jitOperationCorrelationId", "cacheSize"),
                 field_prefix="jit_operation.",
             ),
-            "cachePath": _define_column("ApiCall", "jit_operation.cache_path", ValueKind.NAME),
+            "cachePath": _define_column("ApiCall", "jit_operation.cache_path", ValueDecoding.NAME),
         },
         event_types=(CALL,),
         event_classes=(102,),
@@ -415,7 +415,7 @@ TABLES: dict[str, EventTable] = {
                 *("start", "globalPid", "deviceId", "contextId", "address", "pc", "bytes", "memKind"),
                 *("memoryOperationType", "correlationId", "streamId"),
             ),
-            "name": _define_column("MemoryUsage", "name", ValueKind.NAME),
+            "name": _define_column("MemoryUsage", "name", ValueDecoding.NAME),
             "localMemoryPoolAddress": _define_column("MemoryUsage", "local_memory_pool.address"),
             "localMemoryPoolReleaseThreshold": _define_column("MemoryUsage", "local_memory_pool.release_threshold"),
             "localMemoryPoolSize": _define_column("MemoryUsage", "local_memory_pool.size"),
@@ -462,7 +462,7 @@ TABLES: dict[str, EventTable] = {
         {
             **_define_integer_columns("Diagnostic", "timestamp", "timestampType", field_prefix="time."),
             **_define_integer_columns("Diagnostic", "source", "severity", "globalPid"),
-            "text": _define_column("Diagnostic", "text", ValueKind.NAME),
+            "text": _define_column("Diagnostic", "text", ValueDecoding.NAME),
         },
     ),
     "GPU_CONTEXT_SWITCH_EVENTS": EventTable(
@@ -474,16 +474,16 @@ TABLES: dict[str, EventTable] = {
     "SAMPLING_CALLCHAINS": EventTable(
         CPU_SAMPLE,
         {
-            "id": _define_column("CpuSample", "start", ValueKind.ROW),
-            FRAMES: _define_column("CpuSample", "frames", ValueKind.FRAMES),
+            "id": _define_column("CpuSample", "start", ValueDecoding.ROW),
+            FRAMES: _define_column("CpuSample", "frames", ValueDecoding.FRAMES),
         },
         event_types=(31,),
     ),
     "OSRT_CALLCHAINS": EventTable(
         API,
         {
-            "id": _define_column("ApiCall", "call_chain", ValueKind.CHAIN),
-            FRAMES: _define_column("ApiCall", "call_chain", ValueKind.FRAMES),
+            "id": _define_column("ApiCall", "call_chain", ValueDecoding.CHAIN),
+            FRAMES: _define_column("ApiCall", "call_chain", ValueDecoding.FRAMES),
         },
         event_types=(CALL, CALL_MARK),
         event_classes=OSRT_CLASSES,
@@ -491,8 +491,8 @@ TABLES: dict[str, EventTable] = {
     "CUDA_CALLCHAINS": EventTable(
         API,
         {
-            "id": _define_column("ApiCall", "call_chain", ValueKind.CHAIN, first_chain=0),
-            FRAMES: _define_column("ApiCall", "call_chain", ValueKind.FRAMES),
+            "id": _define_column("ApiCall", "call_chain", ValueDecoding.CHAIN, first_chain=0),
+            FRAMES: _define_column("ApiCall", "call_chain", ValueDecoding.FRAMES),
         },
         event_types=(CALL,),
         event_classes=RUNTIME_CLASSES,
@@ -501,7 +501,7 @@ TABLES: dict[str, EventTable] = {
         PROCESS,
         {
             "globalPid": _define_column("Process", "global_pid"),
-            "name": _define_column("Process", "name", ValueKind.BYTES, fallbacks=("command",)),
+            "name": _define_column("Process", "name", ValueDecoding.BYTES, fallbacks=("command",)),
         },
         event_types=(27,),
         identifying_fields=(load_fields("Process").command, load_fields("Process").name),

@@ -26,7 +26,7 @@ from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import CELL_BYTES
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep import arrays, layout
-from tracekit.readers.nsys_rep.entries import Selection
+from tracekit.readers.nsys_rep.entries import EventSelection
 from tracekit.readers.nsys_rep.fields import load_fields
 from tracekit.readers.nsys_rep.payload_schemas import ARRAYS, FIRST_SCHEMA, FORMS, ValueFormat
 from tracekit.readers.nsys_rep.payloads import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask, UInt64Array
     from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
-    from tracekit.readers.nsys_rep.events import Events, SelectedEvents
+    from tracekit.readers.nsys_rep.events import ReportEvents, SelectedEvents
     from tracekit.readers.nsys_rep.payload_schemas import PayloadSchema, SchemaEntry, Schemas
 
 NAME, SCHEMA = b"MPI", "NsysMpi"
@@ -53,7 +53,7 @@ PROCESS = ~np.int64((1 << 24) - 1)
 RANGES = np.array((59, 60, 70, 71), np.uint64)
 _NVTX = load_fields("NvtxEvent")
 FIELDS = (_NVTX.event_type, _NVTX.global_tid, _NVTX.domain_id)
-DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
+DOMAIN_CREATIONS = EventSelection(layout.NVTX, (75,))
 P2P, COLLECTIVES, START_WAIT, OTHER = (f"MPI_{kind}_EVENTS" for kind in ("P2P", "COLLECTIVES", "START_WAIT", "OTHER"))
 COMMUNICATORS, RANKS = "MPI_COMMUNICATORS", "MPI_RANKS"
 SCHEMAS = {P2P: range(10_001, 10_100), COLLECTIVES: range(10_100, 10_200), START_WAIT: range(10_200, 10_210)}
@@ -102,7 +102,7 @@ _NULL_IF_ZERO = frozenset({(COLLECTIVES, "size"), (COLLECTIVES, "recvSize")})
 _REQUESTS = "Requests"
 _COUNT_BYTES, _REQUEST_BYTES = 8, 8
 _RANK_NAME = re.compile(rb"MPI Rank (\d{1,9})")
-THREAD_NAMES = Selection(layout.NVTX, (39,))
+THREAD_NAMES = EventSelection(layout.NVTX, (39,))
 _COMMUNICATOR = {
     "NewComm": "commHandle",
     "ParentComm": "parentHandle",
@@ -154,7 +154,7 @@ class MpiDomains:
         return calls & ranges
 
 
-def find_mpi_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:
+def find_mpi_domains(schemas: Schemas, events: ReportEvents, strings: pa.Array, budget: Budget) -> MpiDomains:
     """Find the NVTX domains that the MPI wrapper of nsys created. Names and payload schemas identify them.
 
     If the report has none of these schemas, the result is empty and no events are read.
@@ -442,7 +442,7 @@ def _is_signed_integer(entry: SchemaEntry) -> bool:
 
 
 def decode_rank_rows(
-    domains: MpiDomains, events: Events, strings: pa.Array, budget: Budget
+    domains: MpiDomains, events: ReportEvents, strings: pa.Array, budget: Budget
 ) -> list[dict[str, int | None]]:
     """Return the rows of the table of MPI ranks, which are decoded from the names of threads.
 

@@ -51,7 +51,7 @@ class ValueFormat(Enum):
     BLANK = "empty string, which nsys writes for types that it does not format"
 
 
-class Value(NamedTuple):
+class PayloadValue(NamedTuple):
     """The location, size and format of one value of a payload.
 
     Attributes:
@@ -64,7 +64,7 @@ class Value(NamedTuple):
     form: ValueFormat
     at: int
     size: int
-    labels: Labels | None = None
+    labels: EnumLabels | None = None
 
     @property
     def max_width(self) -> int:
@@ -72,12 +72,12 @@ class Value(NamedTuple):
         return NUMBER_WIDTH + ESCAPED * self.size if self.labels is None else self.labels.max_width
 
 
-Fragments: TypeAlias = "list[str | Value]"
+Fragments: TypeAlias = "list[str | PayloadValue]"
 Key: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Plan:
+class PayloadFormat:
     """A plan for formatting the payloads of one schema as JSON text.
 
     Attributes:
@@ -100,7 +100,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Labels:
+class EnumLabels:
     """The names of the values of an enum. Values that are flags may be combined.
 
     Attributes:
@@ -213,10 +213,10 @@ class Schemas:
     """
 
     schemas: dict[Key, PayloadSchema] = field(default_factory=dict)
-    enums: dict[Key, Labels] = field(default_factory=dict)
+    enums: dict[Key, EnumLabels] = field(default_factory=dict)
     instances: list[PayloadInstance] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=lambda: dict(SIZES))
-    _plans: dict[Key, Plan | None] = field(default_factory=dict)
+    _plans: dict[Key, PayloadFormat | None] = field(default_factory=dict)
     _planned_values: int = 0
 
     @classmethod
@@ -240,7 +240,7 @@ class Schemas:
                 )
         return parsed
 
-    def plan_formatting(self, process_id: int, domain_id: int, schema_id: int) -> Plan | None:
+    def plan_formatting(self, process_id: int, domain_id: int, schema_id: int) -> PayloadFormat | None:
         """Return a plan for formatting the payloads of a schema as JSON, or None if formatting is not possible.
 
         The result is None if the layout of the payloads is unknown, depends on their values, or is too large.
@@ -254,14 +254,14 @@ class Schemas:
             Damage: All schemas together have more than ``MAX_PLANNED`` values.
         """
         if schema_id < FIRST_SCHEMA:
-            return Plan(self._plan_predefined_type(schema_id))
+            return PayloadFormat(self._plan_predefined_type(schema_id))
         key = (process_id, domain_id, schema_id)
         schema = self.schemas.get(key)
         if schema is not None and key not in self._plans:
             self._plans[key] = self._plan_schema_formatting(process_id, domain_id, schema)
         return self._plans.get(key)
 
-    def _plan_schema_formatting(self, process_id: int, domain_id: int, schema: PayloadSchema) -> Plan | None:
+    def _plan_schema_formatting(self, process_id: int, domain_id: int, schema: PayloadSchema) -> PayloadFormat | None:
         """Return a plan for formatting the payloads of a schema as JSON, or None if formatting is not possible."""
         planner = _Planner(self, process_id, domain_id)
         try:
@@ -274,7 +274,7 @@ class Schemas:
                 number = self._planned_values
                 raise Damage(f"the payload schemas have {number} values, but tracekit supports at most {MAX_PLANNED}")
         named = ["{" + encode_json_string(schema.name) + ":", *fragments, "}"] if schema.name else fragments
-        plan = Plan(list(_join_adjacent_constants(named)), schema.size or None)
+        plan = PayloadFormat(list(_join_adjacent_constants(named)), schema.size or None)
         values = sum(not isinstance(p, str) for p in plan.fragments)
         return plan if values <= plan.min_size and plan.max_width <= MAX_WIDTH else None
 
@@ -284,9 +284,11 @@ class Schemas:
         If a payload contains several values, only the first value is formatted.
         """
         if STRINGS.get(type_id) == 1:
-            return [Value(ValueFormat.TEXT, 0, 0)]
+            return [PayloadValue(ValueFormat.TEXT, 0, 0)]
         form, size = FORMS.get(type_id, ValueFormat.BLANK), self.sizes.get(type_id, 0)
-        return ['""'] if form is ValueFormat.BLANK or not _is_size_supported(form, size) else [Value(form, 0, size)]
+        return (
+            ['""'] if form is ValueFormat.BLANK or not _is_size_supported(form, size) else [PayloadValue(form, 0, size)]
+        )
 
 
 class _Planner:
@@ -356,13 +358,13 @@ class _Planner:
             return self.plan_struct(nested_schema, offset, depth + 1)
         labels = self.report.enums.get((*self.key, entry.type))
         if labels is not None:
-            return [Value(ValueFormat.ENUM, offset, size, labels)]
+            return [PayloadValue(ValueFormat.ENUM, offset, size, labels)]
         form = (
             ValueFormat.TEXT
             if STRINGS.get(entry.type) == 1 and entry.length
             else FORMS.get(entry.type, ValueFormat.BLANK)
         )
-        return ['""'] if form is ValueFormat.BLANK else [Value(form, offset, size)]
+        return ['""'] if form is ValueFormat.BLANK else [PayloadValue(form, offset, size)]
 
     def compute_size_and_alignment(self, entry: SchemaEntry) -> tuple[int, int]:
         """Return the size and alignment in bytes of one value of a schema entry.
@@ -446,14 +448,14 @@ def _parse_entry(message: Message) -> SchemaEntry:
     )
 
 
-def _parse_enum(message: Message) -> Labels:
+def _parse_enum(message: Message) -> EnumLabels:
     enum, entry = load_fields("PayloadEnum"), load_fields("PayloadEnumEntry")
     listed = [
         (_read_unsigned_number(e, entry.value), e.text(entry.name) or "", bool(e.int_value(entry.is_flag)))
         for e in message.messages(enum.entries)
     ]
     names = {number: name for number, name, _ in reversed(listed)}
-    return Labels(
+    return EnumLabels(
         _read_unsigned_number(message, enum.size), names, {number: name for number, name, is_flag in listed if is_flag}
     )
 
@@ -495,7 +497,7 @@ def encode_json_string(text: str) -> str:
     return f'"{text.translate(_ESCAPES)}"'
 
 
-def _join_adjacent_constants(fragments: Fragments) -> Iterator[str | Value]:
+def _join_adjacent_constants(fragments: Fragments) -> Iterator[str | PayloadValue]:
     """Yield the fragments of a plan, but concatenate adjacent constant strings."""
     constant = ""
     for fragment in fragments:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracekit.native.sandbox import Bytes
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask, UInt64Array
-    from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
+    from tracekit.readers.nsys_rep.payload_schemas import EnumLabels, PayloadFormat, PayloadValue, Schemas
 
 Ints: TypeAlias = npt.NDArray[np.integer]
 
@@ -264,13 +264,13 @@ def group_indices_of_equal_rows(matrix: npt.NDArray[np.int64]) -> Iterator[tuple
         first = end
 
 
-def _format_payloads_by_plan(data: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
+def _format_payloads_by_plan(data: Bytes, starts: Int64Array, stops: Int64Array, plan: PayloadFormat) -> pa.Array:
     """Format payloads of the same schema as JSON strings."""
     parts = [p.encode() if isinstance(p, str) else _format_value(data, starts, stops, p) for p in plan.fragments]
     return _concatenate_strings_by_row(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
-def _format_value(data: Bytes, starts: Int64Array, stops: Int64Array, value: Value) -> pa.Array:
+def _format_value(data: Bytes, starts: Int64Array, stops: Int64Array, value: PayloadValue) -> pa.Array:
     """Format one value of each payload as JSON."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
@@ -295,7 +295,7 @@ def _compute_trimmed_sizes(byte_rows: Bytes) -> Int64Array:
     return np.where(written.any(axis=1), byte_rows.shape[1] - written.argmax(axis=1), 0)
 
 
-def _format_enum_names(numbers: Ints, labels: Labels) -> pa.Array:
+def _format_enum_names(numbers: Ints, labels: EnumLabels) -> pa.Array:
     """Return the names of enum values as JSON strings."""
     distinct, of = np.unique(numbers, return_inverse=True)
     return pa.array([encode_json_string(labels.format_enum_value(n)).encode() for n in distinct.tolist()], _BYTES).take(

@@ -16,7 +16,7 @@ from tracekit.errors import warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, Budget, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, convert_damage
-from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
+from tracekit.readers.nsys.tables import FRAMES, ROWID, ColumnsRequest
 from tracekit.readers.nsys_rep import (
     arrays,
     counters,
@@ -30,9 +30,9 @@ from tracekit.readers.nsys_rep import (
     unknown_events,
 )
 from tracekit.readers.nsys_rep.container import Container, RawData
-from tracekit.readers.nsys_rep.entries import Selection
+from tracekit.readers.nsys_rep.entries import EventSelection
 from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
-from tracekit.readers.nsys_rep.events import Events
+from tracekit.readers.nsys_rep.events import ReportEvents
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
 from tracekit.readers.nsys_rep.undecoded import count_undecoded_events
 from tracekit.registry.detection import create_report_hint
@@ -54,10 +54,10 @@ STRINGS, SAMPLES, PAYLOAD_SCHEMAS = "StringIds", "GPU_METRICS", "NVTX_PAYLOAD_SC
 GENERIC_TABLES = frozenset((SAMPLES, counters.TABLE))
 """Tables whose rows are the values in generic events."""
 EVENT_TABLES = frozenset((*layout.TABLES, *mpi_calls.CALLS, *GENERIC_TABLES))
-NO_EVENTS = Selection(layout.NVTX, (entries.TYPES,))
+NO_EVENTS = EventSelection(layout.NVTX, (entries.TYPES,))
 
 
-class Report:
+class NsysReport:
     """The source tables of an open Nsight Systems report.
 
     Attributes:
@@ -100,14 +100,14 @@ class Report:
             return self.raw_data.event_count * max(map(len, listed.values()), default=0)
         return self.raw_data.event_count if table in layout.TABLES and not layout.TABLES[table].nested_message else 0
 
-    def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+    def read_batches(self, requests: Sequence[ColumnsRequest[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All tables of events are read in one pass over the report.
 
         Several threads read the report in batches of several megabytes. All values of a column that the report lacks
         are null. The column ``rowid`` numbers the rows from 1.
 
         Yields:
-            For each batch, the index of its request and the result of ``Request.convert``.
+            For each batch, the index of its request and the result of ``ColumnsRequest.convert``.
 
         Raises:
             CorruptTraceError: The report is damaged.
@@ -138,7 +138,7 @@ class Report:
 
     def _read_events(
         self,
-        requests: Sequence[Request[Result]],
+        requests: Sequence[ColumnsRequest[Result]],
         repaired: Counter[tuple[str, str]],
         skipped: Counter[tuple[int, str]],
     ) -> Iterator[list[Result]]:
@@ -197,9 +197,13 @@ class Report:
         self._warned |= unknown
 
     def _convert_batch(
-        self, request: Request[Result], batch: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
+        self,
+        request: ColumnsRequest[Result],
+        batch: dict[str, pa.Array],
+        repaired: Counter[tuple[str, str]],
+        budget: Budget,
     ) -> Result:
-        """Filter the rows of a batch, convert the column types, and return the result of ``Request.convert``."""
+        """Filter the rows of a batch, convert the column types, and return the result of ``ColumnsRequest.convert``."""
         matching = _filter_rows(batch, request.where)
         rows = len(next(iter(matching.values())))
         budget.reserve(rows, request.row_bytes, "events")
@@ -216,7 +220,9 @@ class Report:
 
         The result is None if fewer rows match. Indices are counted from 0, and ``rowid`` from 1.
         """
-        for _, rows in self.read_batches([Request(table, {ROWID: pa.int64()}, where, lambda batch: batch[ROWID])]):
+        for _, rows in self.read_batches(
+            [ColumnsRequest(table, {ROWID: pa.int64()}, where, lambda batch: batch[ROWID])]
+        ):
             if index < len(rows):
                 return int(rows[index].as_py())
             index -= len(rows)
@@ -238,9 +244,9 @@ class Report:
             return count_undecoded_events(self)
 
     @functools.cached_property
-    def events(self) -> Events:
+    def events(self) -> ReportEvents:
         """The events of the report."""
-        return Events(self.raw_data)
+        return ReportEvents(self.raw_data)
 
     @functools.cached_property
     def payload_schemas(self) -> Schemas:
@@ -288,7 +294,7 @@ class Report:
             counters.TABLE: counters.COLUMNS,
         }
 
-    def _open_memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
+    def _open_memory_budget(self, request: ColumnsRequest[Result]) -> AbstractContextManager[Budget]:
         """Return a context manager that provides the memory budget of a request.
 
         The budget for generic events is twice as large, because repeated samples have a high compression ratio.
@@ -296,23 +302,23 @@ class Report:
         per_byte = (2 if request.table in GENERIC_TABLES else 1) * MEMORY_PER_FILE_BYTE
         return self._ledger.open_budget_for_read((request.table, *request.types, request.where), per_byte)
 
-    def _create_event_selection(self, request: Request[Result]) -> Selection:
+    def _create_event_selection(self, request: ColumnsRequest[Result]) -> EventSelection:
         """Return the selection of the events that a request needs.
 
         If the request filters by event type, only events of the requested types are selected.
         """
         if request.table in GENERIC_TABLES:
-            return Selection(entries.GENERIC)
+            return EventSelection(entries.GENERIC)
         if request.table in mpi_calls.CALLS:
-            return Selection(layout.NVTX) if self.mpi_domains else NO_EVENTS
+            return EventSelection(layout.NVTX) if self.mpi_domains else NO_EVENTS
         table, where = layout.TABLES[request.table], request.where
         if table.payload == layout.NVTX and self.mpi_domains:
-            return Selection(table.payload)
-        return Selection(
+            return EventSelection(table.payload)
+        return EventSelection(
             table.payload, where.values if where and where.column == table.event_type_column else table.event_types
         )
 
-    def _list_payload_fields(self, request: Request[Result]) -> NeededFields:
+    def _list_payload_fields(self, request: ColumnsRequest[Result]) -> NeededFields:
         """Return the payload fields that must be decoded for a request."""
         if request.table in GENERIC_TABLES:
             return NeededFields()
@@ -323,7 +329,7 @@ class Report:
             table, self._list_columns_to_decode(request), self._create_exclusion_filter(table)
         )
 
-    def _list_columns_to_decode(self, request: Request[Result]) -> list[str]:
+    def _list_columns_to_decode(self, request: ColumnsRequest[Result]) -> list[str]:
         """Return the names of the columns to decode for a request. The list has at least one name."""
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
@@ -337,7 +343,7 @@ class Report:
 
     def _decode_request(
         self,
-        request: Request[Result],
+        request: ColumnsRequest[Result],
         fields: EventFields,
         selected_events: SelectedEvents,
         budget: Budget,
@@ -403,13 +409,13 @@ class Report:
         return ranks if table == mpi_calls.RANKS else mpi_calls.decode_communicator_rows(self.payload_schemas, ranks)
 
 
-def _merge_selections_by_payload(selections: Sequence[Selection]) -> list[Selection]:
+def _merge_selections_by_payload(selections: Sequence[EventSelection]) -> list[EventSelection]:
     """Replace each selection by the union of all selections with the same payload field."""
     types_by_payload: dict[int, set[int]] = {}
     for payload, types in selections:
         types_by_payload.setdefault(payload, set()).update(types)
     unrestricted = {payload for payload, types in selections if not types}
-    return [Selection(p, () if p in unrestricted else tuple(sorted(types_by_payload[p]))) for p, _ in selections]
+    return [EventSelection(p, () if p in unrestricted else tuple(sorted(types_by_payload[p]))) for p, _ in selections]
 
 
 def _find_payload_field(table: str) -> int:
@@ -419,9 +425,9 @@ def _find_payload_field(table: str) -> int:
     return entries.GENERIC if table in GENERIC_TABLES else layout.TABLES[table].payload
 
 
-def _create_row_count_request(table: str, where: Where | None) -> Request[int]:
+def _create_row_count_request(table: str, where: Where | None) -> ColumnsRequest[int]:
     """Return a request that counts the matching rows of a table."""
-    return Request(table, {ROWID: pa.int64()}, where, lambda batch: int(batch.num_rows))
+    return ColumnsRequest(table, {ROWID: pa.int64()}, where, lambda batch: int(batch.num_rows))
 
 
 def _build_value_array(values: list[int | str | None]) -> pa.Array:

@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys_rep import entries, layout, names
 from tracekit.readers.nsys_rep.arrays import decode_nested_fields
-from tracekit.readers.nsys_rep.entries import Selection
+from tracekit.readers.nsys_rep.entries import EventSelection
 from tracekit.readers.nsys_rep.fields import load_fields
 from tracekit.readers.nsys_rep.metrics import SOURCE_MASK, read_source_names
 from tracekit.registry.interface import Undecoded
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
     from tracekit.readers.nsys_rep.container import RawData
     from tracekit.readers.nsys_rep.counters import CounterField
-    from tracekit.readers.nsys_rep.events import Events, SelectedEvents
+    from tracekit.readers.nsys_rep.events import ReportEvents, SelectedEvents
     from tracekit.readers.nsys_rep.metrics import MetricLocation
 
     Size = tuple[str | None, int, int]
@@ -35,7 +35,7 @@ class EventsReport(Protocol):
     """The interface of a report whose undecoded events are counted."""
 
     @property
-    def events(self) -> Events:
+    def events(self) -> ReportEvents:
         """The events of the report."""
         ...
 
@@ -64,7 +64,7 @@ class _FieldCheck(NamedTuple):
         format_class: Function that takes an event type, and returns the name under which such events are counted.
     """
 
-    selection: Selection
+    selection: EventSelection
     fields: Collection[int]
     format_class: Callable[[int], str]
 
@@ -73,14 +73,14 @@ def _create_identifying_fields_check(table: str) -> _FieldCheck:
     """Return a check for events that have the event types of a table, but none of its identifying fields."""
     declared = layout.TABLES[table]
     return _FieldCheck(
-        Selection(declared.payload, declared.event_types),
+        EventSelection(declared.payload, declared.event_types),
         declared.identifying_fields,
         lambda event_type: names.format_incomplete_event(declared.payload, event_type),
     )
 
 
 _CHECKS = (
-    _FieldCheck(Selection(layout.GPU), layout.ACTIVITIES, names.format_activity),
+    _FieldCheck(EventSelection(layout.GPU), layout.ACTIVITIES, names.format_activity),
     *map(_create_identifying_fields_check, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
 )
 
@@ -97,7 +97,7 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     call_types = tuple(layout.CLASSES_BY_TYPE)
-    selections = [Selection(entries.GENERIC), *(Selection(layout.API, (t,)) for t in call_types)]
+    selections = [EventSelection(entries.GENERIC), *(EventSelection(layout.API, (t,)) for t in call_types)]
     selections += [check.selection for check in _CHECKS]
 
     def list_sizes_by_class(batch: list[SelectedEvents]) -> list[Size]:

@@ -14,7 +14,7 @@ from tracekit.readers.nsys.tables import ROWID
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracekit.readers.nsys.tables import Request, Result, Where
+    from tracekit.readers.nsys.tables import ColumnsRequest, Result, Where
 
 
 class ExportTables(Database):
@@ -22,11 +22,11 @@ class ExportTables(Database):
 
     chunked_columns = frozenset({"jsonText", blobs.COLUMN})
 
-    def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+    def read_batches(self, requests: Sequence[ColumnsRequest[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables, with one batch per request.
 
         Yields:
-            The index of each request, and the result of ``Request.convert``.
+            The index of each request, and the result of ``ColumnsRequest.convert``.
         """
         for index, request in enumerate(requests):
             yield index, request.convert(self._read_table(request.table, request.types, request.where))

@@ -26,7 +26,7 @@ from tracekit.text.urls import is_http, remove_assigned_secrets, remove_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tracekit.system.remote.watching import Progress
+    from tracekit.system.remote.watching import DownloadProgress
 
 __all__ = ["KeptCopy", "Listing", "convert_url_to_path", "download", "list_url"]
 
@@ -139,7 +139,7 @@ class _Download:
     free_bytes: int
     check_start: Callable[[Path], object] | None
 
-    def read_over_http(self, progress: Progress) -> None:
+    def read_over_http(self, progress: DownloadProgress) -> None:
         """Download the file from a web server."""
         from tracekit.system.remote import http
 
@@ -147,7 +147,7 @@ class _Download:
             limit = self._compute_limit(response.size)
             self._write_blocks(response.read_file(), response.size, limit, progress)
 
-    def read_from_storage(self, progress: Progress) -> None:
+    def read_from_storage(self, progress: DownloadProgress) -> None:
         """Download the file from a storage that fsspec opens."""
         with _convert_fsspec_errors(self.url):
             system, path = _find_file_system_and_path(self.url)
@@ -174,7 +174,7 @@ class _Download:
             raise TracekitError(message, path=self.url, hint="set TMPDIR to a folder on a larger disk")
         return size
 
-    def _write_blocks(self, blocks: Iterable[bytes], size: int | None, limit: int, progress: Progress) -> None:
+    def _write_blocks(self, blocks: Iterable[bytes], size: int | None, limit: int, progress: DownloadProgress) -> None:
         """Write the blocks of the file to the copy.
 
         Args:

@@ -20,7 +20,7 @@ LISTING_S = 300.0
 """Maximum time in seconds to list the files of a folder or pattern."""
 
 
-class Progress:
+class DownloadProgress:
     """The progress of a download, which the thread that downloads reports and the thread that waits observes."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Progress:
         self._is_cancelled = True
 
 
-def run_download(function: Callable[[Progress], None], url: str) -> None:
+def run_download(function: Callable[[DownloadProgress], None], url: str) -> None:
     """Run a download in a thread, and return when it has ended.
 
     The thread is abandoned if the server stalls, because a blocking call cannot be interrupted. It then writes nothing
@@ -52,7 +52,7 @@ def run_download(function: Callable[[Progress], None], url: str) -> None:
         TracekitError: The server sent less than ``MIN_BYTES`` in ``STALL_S`` seconds.
         Exception: The error of the download.
     """
-    progress = Progress()
+    progress = DownloadProgress()
     thread = _WatchedThread(lambda: function(progress))
     before = 0
     try:

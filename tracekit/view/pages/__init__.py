@@ -19,7 +19,7 @@ from tracekit.registry.analyses import FIGURE, find_analysis
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid
 from tracekit.view import ranks as sets_of_ranks
-from tracekit.view.captures import Rows
+from tracekit.view.captures import ShownRows
 from tracekit.view.datasets import find_dataset
 from tracekit.view.pages import (
     communication,
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from tracekit.text.names import ReportName
     from tracekit.trace import Trace
-    from tracekit.view.captures import Capture, Captures
-    from tracekit.view.state import State
+    from tracekit.view.captures import ViewedCapture, ViewedCaptures
+    from tracekit.view.state import PageState
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Context:
         draws_later: Whether the page is shown before its figures are drawn.
     """
 
-    captures: Captures
-    state: State
+    captures: ViewedCaptures
+    state: PageState
     dark: bool
     draws_later: bool = False
 
     @property
-    def capture(self) -> Capture:
+    def capture(self) -> ViewedCapture:
         """The capture that the page shows."""
         return self.captures[self.state.at]
 
@@ -140,7 +140,9 @@ class Context:
             TracekitError: The report cannot be computed.
         """
         trace = self.capture.get_aggregated_trace(self.state.at)
-        return self.captures.get_rows(("report", name, self.state.at), lambda: Rows(trace.stats(name), {}, {})).frame
+        return self.captures.get_rows(
+            ("report", name, self.state.at), lambda: ShownRows(trace.stats(name), {}, {})
+        ).frame
 
     def build_table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Return the component of a table, with the detail tables of the row that the URL selects."""
@@ -406,7 +408,7 @@ PAGES: Mapping[str, Page] = {
 }
 
 
-def list_available_pages(captures: Captures, capture: Capture) -> list[Page]:
+def list_available_pages(captures: ViewedCaptures, capture: ViewedCapture) -> list[Page]:
     """Return the pages that have data for a capture."""
     return [
         page

@@ -33,7 +33,7 @@ def build_page(context: Context) -> list[Any]:
     return [_build_selection_controls(context, selection, values), *(part for part in parts if part is not None)]
 
 
-def _build_figure_and_tables(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
+def _build_figure_and_tables(context: Context, selection: stacks.EventsWithStacks, values: dict[str, str]) -> list[Any]:
     """Return the figure and the tables for the selected call stacks."""
     window = (values.get("start", ""), values.get("end", ""))
     title = f"{EVENTS[selection.events]} by call stack"
@@ -43,7 +43,7 @@ def _build_figure_and_tables(context: Context, selection: stacks.Selection, valu
     return [figure, context.build_table("stack_functions", values), context.build_table("stack_events", values)]
 
 
-def _build_selection_controls(context: Context, selection: stacks.Selection, values: dict[str, str]) -> Any:
+def _build_selection_controls(context: Context, selection: stacks.EventsWithStacks, values: dict[str, str]) -> Any:
     """Return the controls that select the events, the weight, the thread and the time window."""
 
     def build_url(**changed: str) -> str:
@@ -77,7 +77,7 @@ class Thread(NamedTuple):
     event_count: int
 
 
-def _list_busiest_threads(selection: stacks.Selection) -> list[Thread]:
+def _list_busiest_threads(selection: stacks.EventsWithStacks) -> list[Thread]:
     """Return the threads with the most events, at most ``MAX_THREADS``."""
     rows = (
         selection.count_events_by_thread().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")

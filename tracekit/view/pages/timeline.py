@@ -45,7 +45,7 @@ def build_page(context: Context) -> list[Any]:
     return [note, frame]
 
 
-def _build_window_links(context: Context, window: windows.Window) -> list[Any]:
+def _build_window_links(context: Context, window: windows.TimeWindow) -> list[Any]:
     """Return links to the previous and the next time window."""
     links: list[Any] = []
     for label, part in (("Earlier", window.compute_preceding_window()), ("Later", window.compute_following_window())):

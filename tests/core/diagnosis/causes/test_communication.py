@@ -9,7 +9,7 @@ from tests.builders.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.causes import communication, find_cures
 from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.inspection import Inspection
-from tracekit.core.diagnosis.ranks import Plan
+from tracekit.core.diagnosis.ranks import RankPlan
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
@@ -99,8 +99,8 @@ def test_a_rank_that_waits_for_the_whole_time_transfers_something() -> None:
     assert communication.find_transfer_times(inspection)[model.find_class("nccl")].tolist() == [US] * 4
 
 
-@pytest.mark.parametrize("plan", [None, Plan(0, (0, 1))])
-def test_without_calls_of_other_ranks_there_are_no_barriers(plan: Plan | None) -> None:
+@pytest.mark.parametrize("plan", [None, RankPlan(0, (0, 1))])
+def test_without_calls_of_other_ranks_there_are_no_barriers(plan: RankPlan | None) -> None:
     assert not len(find_ends_of_barriers(Inspection(run(1, MS).model(), None, plan)))
 
 
@@ -108,14 +108,16 @@ def test_each_communicator_has_a_cure() -> None:
     model = run(2, MS).model()
     kernels = model.operations.row[model.find_class("nccl")]
     ids = model.events.operations["id"].gather(kernels.tolist()).to_list()
-    schema = Plan(0, (0, 1)).calls.schema
+    schema = RankPlan(0, (0, 1)).calls.schema
     rows = [{"kernel_id": number, "communicator": f"c{i % 2}"} for i, number in enumerate(ids)]
-    plan = Plan(0, (0, 1), calls=pl.DataFrame(rows, schema=schema))
+    plan = RankPlan(0, (0, 1), calls=pl.DataFrame(rows, schema=schema))
     cures = [c for c in find_cures(Inspection(model, None, plan)) if c.cause == "communication_exposed"]
     assert [c.communicator for c in cures] == ["c0", "c1"]
     assert "1 collective per step of communicator c0: 1 ms per step" in cures[0].evidence
     one = plan.calls.with_columns(communicator=pl.lit("c0"))
     (cure,) = [
-        c for c in find_cures(Inspection(model, None, Plan(0, (0, 1), calls=one))) if c.cause == "communication_exposed"
+        c
+        for c in find_cures(Inspection(model, None, RankPlan(0, (0, 1), calls=one)))
+        if c.cause == "communication_exposed"
     ]
     assert cure.communicator == ""

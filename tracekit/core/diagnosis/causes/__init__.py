@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis.cures import Cure
     from tracekit.core.diagnosis.inspection import Inspection
 
-    Rule = Callable[[Inspection], Iterable[Cure]]
+    CauseRule = Callable[[Inspection], Iterable[Cure]]
 
 __all__ = ["CAUSES", "NAMES", "Cause", "find_cures", "get_change", "get_check", "register"]
 
@@ -40,7 +40,7 @@ class Cause:
     check: str = ""
 
 
-RULES: list[Rule] = [
+RULES: list[CauseRule] = [
     kernels.opaque_graph,
     kernels.serialized_streams,
     ranks.late_rank,
@@ -108,7 +108,7 @@ CAUSES: dict[str, Cause] = {
 NAMES = tuple(CAUSES)
 
 
-def register(cause: Cause, rule: Rule) -> None:
+def register(cause: Cause, rule: CauseRule) -> None:
     """Add a cause, and a rule that finds it after all others.
 
     Args:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.core.diagnosis.inspection import Inspection
-    from tracekit.core.diagnosis.ranks import Excess, Plan
+    from tracekit.core.diagnosis.ranks import Excess, RankPlan
 
     Int64s = npt.NDArray[np.int64]
 
@@ -39,7 +39,7 @@ def late_rank(inspection: Inspection) -> Iterator[Cure]:
         yield _cure_late_work(inspection, plan, excess)
 
 
-def _cure_late_work(inspection: Inspection, plan: Plan, excess: Excess) -> Cure:
+def _cure_late_work(inspection: Inspection, plan: RankPlan, excess: Excess) -> Cure:
     model = inspection.model
     rows = _find_items(inspection, excess)
     is_main = excess.others_ns < _MAIN_EXCESS * excess.own_ns
@@ -69,7 +69,7 @@ def _find_items(inspection: Inspection, excess: Excess) -> Int64s:
     return np.flatnonzero(own)
 
 
-def _describe_lateness(inspection: Inspection, plan: Plan, excess: Excess) -> str:
+def _describe_lateness(inspection: Inspection, plan: RankPlan, excess: Excess) -> str:
     """Return by how much the rank is late, and in which steps."""
     late, count = format_duration(excess.late_ns), inspection.step_count
     if len(excess.steps) == count:
@@ -151,7 +151,7 @@ def find_ends_of_barriers(inspection: Inspection) -> Int64s:
     return np.sort(np.concatenate([syncs, on_cpu]))
 
 
-def _find_barriers(inspection: Inspection, plan: Plan) -> tuple[Int64s, Int64s, Int64s]:
+def _find_barriers(inspection: Inspection, plan: RankPlan) -> tuple[Int64s, Int64s, Int64s]:
     """Return the operations of barriers on the GPU, the synchronizations after them, and items in MPI barriers."""
     ops = inspection.model.operations
     tiny = plan.calls.filter(
@@ -181,7 +181,7 @@ def _find_synchronizations_after(inspection: Inspection, rows: Int64s) -> tuple[
     return deduplicate(next_sync[followed]), followed
 
 
-def _list_mpi_barriers(inspection: Inspection, plan: Plan) -> pl.DataFrame:
+def _list_mpi_barriers(inspection: Inspection, plan: RankPlan) -> pl.DataFrame:
     """Return the MPI barriers in the steps, in all of which the rank waits: ``start_ns``, ``wait_ns``."""
     model = inspection.model
     in_steps = pl.col("start_ns").is_between(model.start_ns, model.end_ns, closed="left")

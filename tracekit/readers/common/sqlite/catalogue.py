@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.sqlite.pages import Ints
 
-    Value = int | float | bytes | None
+    SqliteValue = int | float | bytes | None
 
 MAX_BYTES, MAX_STATEMENT_BYTES, MAX_ENTRIES = 1 << 18, 1 << 14, 10_000
 """Limits for the total size of a schema, the size of one entry, and the number of entries.
@@ -40,7 +40,7 @@ _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _COLUMNS = 5
 
 
-class Entry(NamedTuple):
+class CatalogueEntry(NamedTuple):
     """A row of ``sqlite_schema``, which describes a table, index, view or trigger.
 
     Attributes:
@@ -74,11 +74,11 @@ class Schema(NamedTuple):
         overflow_pages: Numbers of the overflow pages of the schema table.
     """
 
-    entries: list[Entry]
-    tree: trees.Tree
+    entries: list[CatalogueEntry]
+    tree: trees.TableTree
     overflow_pages: Ints
 
-    def find_tables(self) -> dict[str, Entry]:
+    def find_tables(self) -> dict[str, CatalogueEntry]:
         """Return the schema entry of each ordinary table, by table name."""
         return {e.name: e for e in self.entries if e.is_table}
 
@@ -102,7 +102,7 @@ def read_schema(file: PageFile) -> Schema:
         Damage: The schema is damaged, or exceeds a limit.
     """
     tree = trees.read_tree(file, _ROOT)
-    entries: list[Entry] = []
+    entries: list[CatalogueEntry] = []
     overflow: list[int] = []
     size = 0
     for run in trees.split_into_page_runs(tree, file.page_size):
@@ -148,16 +148,16 @@ def _assemble_record(file: PageFile, leaf_bytes: bytes, size: int, leaf_size: in
     return b"".join(parts), pages
 
 
-def _decode_schema_entry(record: bytes, encoding: str) -> Entry:
+def _decode_schema_entry(record: bytes, encoding: str) -> CatalogueEntry:
     kind, name, _, root, sql = _decode_record_values(record)
 
-    def decode_text(value: Value) -> str:
+    def decode_text(value: SqliteValue) -> str:
         return value.decode(encoding, "replace") if isinstance(value, bytes) else ""
 
-    return Entry(decode_text(kind), decode_text(name), root if isinstance(root, int) else 0, decode_text(sql))
+    return CatalogueEntry(decode_text(kind), decode_text(name), root if isinstance(root, int) else 0, decode_text(sql))
 
 
-def _decode_record_values(record: bytes) -> Iterator[Value]:
+def _decode_record_values(record: bytes) -> Iterator[SqliteValue]:
     """Yield the values of a record of the schema table, one per column. Strings are yielded as bytes."""
     end, at = _decode_varint(record, 0)
     place = end

@@ -50,7 +50,7 @@ LARGE_RUNS = 1
 _EXPECTED = {"integer": "'integer', 'null'", "number": "'integer', 'real', 'null'"}
 
 
-class Condition(Protocol):
+class RowFilter(Protocol):
     """A filter that keeps the rows in which a column has one of several values.
 
     If no values are given, it keeps the rows in which the column is not null.
@@ -111,7 +111,7 @@ class Database:
             self._infos = self._read_column_infos()
         self.columns: Mapping[str, tuple[str, ...]] = {t: tuple(c.name for c in cs) for t, cs in self._infos.items()}
 
-    def count_table_rows(self, table: str, where: Condition | None = None) -> int:
+    def count_table_rows(self, table: str, where: RowFilter | None = None) -> int:
         """Return the number of rows of a table that match a filter. The result is 0 if the table is missing.
 
         Raises:
@@ -119,7 +119,7 @@ class Database:
         """
         return self.count_rows([(table, where)])[0]
 
-    def count_rows(self, requests: Sequence[tuple[str, Condition | None]]) -> list[int]:
+    def count_rows(self, requests: Sequence[tuple[str, RowFilter | None]]) -> list[int]:
         """Return the number of matching rows for each pair of a table and a filter. Missing tables have 0 rows.
 
         Raises:
@@ -131,7 +131,7 @@ class Database:
             totals |= zip(numbers, self._count_rows(table, [requests[n][1] for n in numbers]), strict=True)
         return list(totals.values())
 
-    def find_rowid(self, table: str, index: int, where: Condition | None = None) -> int | None:
+    def find_rowid(self, table: str, index: int, where: RowFilter | None = None) -> int | None:
         """Return the rowid of the row with a given index, counted from 0, among the rows that match a filter.
 
         Return None if fewer rows match.
@@ -156,7 +156,7 @@ class Database:
         return dict(zip(columns, rows[0], strict=True)) if rows else {}
 
     def read_columns(
-        self, table: str, types: Mapping[str, pa.DataType], where: Condition | None = None
+        self, table: str, types: Mapping[str, pa.DataType], where: RowFilter | None = None
     ) -> tuple[dict[str, pa.ChunkedArray], Counter[str]]:
         """Read the given columns of a table into chunked Arrow arrays.
 
@@ -196,7 +196,7 @@ class Database:
         return data
 
     def map_batches(
-        self, table: str, columns: Sequence[str], where: Condition | None, convert: Callable[[pa.RecordBatch], T]
+        self, table: str, columns: Sequence[str], where: RowFilter | None, convert: Callable[[pa.RecordBatch], T]
     ) -> Iterator[T]:
         """Read the rows of a table in several threads, and yield the result of a function for each record batch.
 
@@ -309,7 +309,7 @@ class Database:
             raise self._create_corruption_error(e, table) from e
         self._file.check_unchanged()
 
-    def _read_schema(self) -> dict[str, catalogue.Entry]:
+    def _read_schema(self) -> dict[str, catalogue.CatalogueEntry]:
         """Return the schema entry of each ordinary table by name, after checking the schema.
 
         The statistics tables (``sqlite_stat1`` and so on) are checked as well, because SQLite reads them at its first
@@ -358,7 +358,7 @@ class Database:
             raise Damage(str(table))
         return table
 
-    def _count_rows(self, table: str, conditions: Sequence[Condition | None]) -> list[int]:
+    def _count_rows(self, table: str, conditions: Sequence[RowFilter | None]) -> list[int]:
         """For each filter, return the number of rows of a table that match it."""
         with self._convert_read_errors(table):
             opened = self._get_checked_table(table)
@@ -367,7 +367,7 @@ class Database:
             return [sum(runs) for runs in zip(*map_in_order(count, range(len(opened.runs))), strict=True)]
 
     def _count_matching_rows(
-        self, table: SqliteTable, run_index: int, conditions: Sequence[Condition | None]
+        self, table: SqliteTable, run_index: int, conditions: Sequence[RowFilter | None]
     ) -> list[int]:
         """For each filter, return the number of rows of one run of leaf pages that match it."""
         unknown = [
@@ -389,7 +389,7 @@ class Database:
             for w in conditions
         ]
 
-    def _count_rows_of_page_run(self, table: SqliteTable, run_index: int, where: Condition) -> int:
+    def _count_rows_of_page_run(self, table: SqliteTable, run_index: int, where: RowFilter) -> int:
         """Return the number of rows of one run of leaf pages that match a filter, counted by SQLite."""
         table.get_run_summary(run_index)
         run, (condition, values) = table.runs[run_index], _format_sql_condition(where)
@@ -406,7 +406,7 @@ class Database:
         return None if values is None else [pa.array(v, mask=None if valid is None else ~valid) for v, valid in values]
 
     def _read_page_run(
-        self, table: SqliteTable, run_index: int, columns: Sequence[str], where: Condition | None
+        self, table: SqliteTable, run_index: int, columns: Sequence[str], where: RowFilter | None
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of one run of leaf pages as record batches.
 
@@ -424,7 +424,7 @@ class Database:
         yield batch
 
     def _fetch_page_run(
-        self, table: SqliteTable, run_index: int, columns: Sequence[str], where: Condition | None
+        self, table: SqliteTable, run_index: int, columns: Sequence[str], where: RowFilter | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one run of leaf pages as record batches that SQLite reads.
 
@@ -453,7 +453,7 @@ class Database:
             )
 
 
-def _format_sql_condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
+def _format_sql_condition(where: RowFilter | None) -> tuple[str, tuple[int, ...]]:
     """Return the SQL expression for a filter, and the values of its parameters."""
     if where is None:
         return "TRUE", ()
@@ -462,11 +462,11 @@ def _format_sql_condition(where: Condition | None) -> tuple[str, tuple[int, ...]
     return f"{quote_identifier(where.column)} IN ({', '.join('?' * len(where.values))})", where.values
 
 
-def _compute_filter_mask(values: pa.Array, where: Condition) -> pa.Array:
+def _compute_filter_mask(values: pa.Array, where: RowFilter) -> pa.Array:
     """Return an array of booleans that are true for the values that match a filter."""
     return pc.is_in(values, pa.array(where.values, pa.int64())) if where.values else values.is_valid()
 
 
-def _create_filter_key(where: Condition) -> tuple[str, tuple[int, ...]]:
+def _create_filter_key(where: RowFilter) -> tuple[str, tuple[int, ...]]:
     """Return the key under which the number of rows that match a filter is recorded."""
     return where.column, where.values

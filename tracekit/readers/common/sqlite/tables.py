@@ -14,10 +14,10 @@ from tracekit.readers.common.sqlite.pages import RUN_BYTES
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from tracekit.readers.common.sqlite.catalogue import Entry
+    from tracekit.readers.common.sqlite.catalogue import CatalogueEntry
     from tracekit.readers.common.sqlite.pages import Ints, PageBlock, PageFile
     from tracekit.readers.common.sqlite.records import ColumnInfo, DecodedColumn
-    from tracekit.readers.common.sqlite.trees import Cells, Run, RunSummary
+    from tracekit.readers.common.sqlite.trees import Cells, LeafRun, RunSummary
 
 MAX_DEFAULT = 32
 """Maximum length of a default value. SQLite repeats it in each row that was written before the column was added."""
@@ -63,7 +63,9 @@ class SqliteTable:
         decodable: Numbers of the columns that can be decoded from the pages, by name.
     """
 
-    def __init__(self, file: PageFile, used_pages: UsedPages, entry: Entry, columns: Sequence[ColumnInfo]) -> None:
+    def __init__(
+        self, file: PageFile, used_pages: UsedPages, entry: CatalogueEntry, columns: Sequence[ColumnInfo]
+    ) -> None:
         """Create a table and check its inner pages.
 
         Raises:
@@ -76,7 +78,7 @@ class SqliteTable:
         self._used_pages = used_pages
         tree = trees.read_tree(file, entry.root)
         used_pages.mark_used(np.append(tree.inner, tree.leaves))
-        self.runs: list[Run] = trees.split_into_page_runs(tree, file.page_size, RUN_BYTES)
+        self.runs: list[LeafRun] = trees.split_into_page_runs(tree, file.page_size, RUN_BYTES)
         self._summaries: list[RunSummary | None] = [None] * len(self.runs)
         self._matches: dict[tuple[int, Hashable], int] = {}
         self._overflowing = 0
@@ -177,7 +179,7 @@ class SqliteTable:
         fitting = sum(len(r.pages) for r in self.runs) * (self._file.page_size // _LEAST_ROW_BYTES)
         return max(0, min(high - low + 1, fitting))
 
-    def _read_first_and_last_rowid(self, run: Run) -> tuple[int, int]:
+    def _read_first_and_last_rowid(self, run: LeafRun) -> tuple[int, int]:
         """Return the first and last rowid of a run of leaf pages, or 0 and -1 if it has no rows."""
         rowids = trees.find_cells(self._file, self._file.read(run.pages), run).rowids
         return (int(rowids[0]), int(rowids[-1])) if len(rowids) else (0, -1)

@@ -32,7 +32,7 @@ _PAGE_NUMBER_BYTES = 4
 _LONGEST = (1 << 31) - 1
 
 
-class Tree(NamedTuple):
+class TableTree(NamedTuple):
     """The pages of the B-tree of a table.
 
     Attributes:
@@ -46,7 +46,7 @@ class Tree(NamedTuple):
     inner: Ints
 
 
-class Run(NamedTuple):
+class LeafRun(NamedTuple):
     """Consecutive leaf pages of a table, in rowid order, that are read together.
 
     Attributes:
@@ -104,7 +104,7 @@ class RunSummary(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
-def read_tree(file: PageFile, root_page: int) -> Tree:
+def read_tree(file: PageFile, root_page: int) -> TableTree:
     """Read and check the inner pages of the B-tree of a table, level by level.
 
     Raises:
@@ -116,7 +116,7 @@ def read_tree(file: PageFile, root_page: int) -> Tree:
     for _ in range(MAX_DEPTH):
         first = file.read(pages[:1])
         if first.kinds[0] == LEAF:
-            return Tree(pages, highs, np.concatenate(levels[:-1]) if len(levels) > 1 else pages[:0])
+            return TableTree(pages, highs, np.concatenate(levels[:-1]) if len(levels) > 1 else pages[:0])
         if first.kinds[0] in INDEX_PAGES:
             raise Damage(f"page {pages[0]} belongs to an index or a WITHOUT ROWID table")
         pages, highs = _read_pages_of_next_level(file, pages, highs)
@@ -125,18 +125,18 @@ def read_tree(file: PageFile, root_page: int) -> Tree:
     raise Damage(f"the B-tree with the root page {root_page} has more than {MAX_DEPTH} levels")
 
 
-def split_into_page_runs(tree: Tree, page_size: int, run_bytes: int = RUN_BYTES) -> list[Run]:
+def split_into_page_runs(tree: TableTree, page_size: int, run_bytes: int = RUN_BYTES) -> list[LeafRun]:
     """Split the leaf pages of a table into runs of about ``run_bytes`` bytes with adjacent rowid ranges."""
     step = max(1, run_bytes // page_size)
     cuts = range(0, len(tree.leaves), step)
     lows = [LOWEST, *(int(h) + 1 for h in tree.max_rowids[step - 1 : -1 : step])]
     return [
-        Run(tree.leaves[a : a + step], low, tree.max_rowids[a : a + step], len(tree.leaves) == 1)
+        LeafRun(tree.leaves[a : a + step], low, tree.max_rowids[a : a + step], len(tree.leaves) == 1)
         for a, low in zip(cuts, lows, strict=True)
     ]
 
 
-def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
+def find_cells(file: PageFile, block: PageBlock, run: LeafRun) -> Cells:
     """Locate and check the rows of one run of leaf pages.
 
     Raises:
@@ -160,7 +160,7 @@ def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
     return cells
 
 
-def summarize_page_run(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSummary:
+def summarize_page_run(file: PageFile, block: PageBlock, cells: Cells, run: LeafRun) -> RunSummary:
     """Return the totals of one run of leaf pages.
 
     Raises:
@@ -182,7 +182,7 @@ def summarize_page_run(file: PageFile, block: PageBlock, cells: Cells, run: Run)
     )
 
 
-def _split_into_rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
+def _split_into_rowid_ranges(cells: Cells, run: LeafRun) -> tuple[tuple[int, int], ...]:
     """Split a run of leaf pages into rowid ranges with about ``BATCH_BYTES`` bytes of records each."""
     before = np.cumsum(cells.payload) - cells.payload
     cuts = np.flatnonzero(np.diff(before // BATCH_BYTES))
@@ -271,7 +271,7 @@ def _check_row_extents(file: PageFile, block: PageBlock, cell_offsets: Ints, cel
         )
 
 
-def _check_rowid_order(block: PageBlock, rowids: Ints, run: Run) -> None:
+def _check_rowid_order(block: PageBlock, rowids: Ints, run: LeafRun) -> None:
     """Check that rowids ascend, and that each page holds only rowids in the range that its parent pages declare."""
     if not len(rowids):
         return

@@ -31,7 +31,7 @@ from tracekit.readers.redaction.state import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.readers.redaction.nsys_rep.messages import Edit, FieldSpan
+    from tracekit.readers.redaction.nsys_rep.messages import FieldEdit, FieldSpan
     from tracekit.readers.redaction.state import Redaction
 
 AGENTS = "Agent activity list"
@@ -41,7 +41,7 @@ PROCESS_KEY = encode_varint(load_fields("Event").process << 3 | DELIMITED)
 _PROCESS, _LAUNCH, _VARIABLE = load_fields("Process"), load_fields("LaunchOptions"), load_fields("Variable")
 
 
-def create_section_editors(redaction: Redaction) -> dict[str, Edit]:
+def create_section_editors(redaction: Redaction) -> dict[str, FieldEdit]:
     """Return the functions that redact the sections with private values, by section name."""
     command, host, device = (
         _create_private_value_editor(redaction, COMMAND),
@@ -84,7 +84,7 @@ def create_section_editors(redaction: Redaction) -> dict[str, Edit]:
     }
 
 
-def create_trailer_editor(redaction: Redaction) -> Edit:
+def create_trailer_editor(redaction: Redaction) -> FieldEdit:
     """Return a function that replaces binary UUIDs of GPUs in the report trailer.
 
     Textual UUIDs are left to the later search for private values.
@@ -102,7 +102,7 @@ def create_trailer_editor(redaction: Redaction) -> Edit:
     )
 
 
-def create_message_fields_editor(message_name: str, **edits: Edit) -> Edit:
+def create_message_fields_editor(message_name: str, **edits: FieldEdit) -> FieldEdit:
     """Return a function that edits a message by applying the given edits to its fields.
 
     Args:
@@ -113,7 +113,7 @@ def create_message_fields_editor(message_name: str, **edits: Edit) -> Edit:
     return create_message_editor({getattr(fields, name): edit for name, edit in edits.items()})
 
 
-def create_optional_message_editor(message_name: str, **edits: Edit) -> Edit:
+def create_optional_message_editor(message_name: str, **edits: FieldEdit) -> FieldEdit:
     """Return a function that edits the fields of a message. Bytes that are not a message are returned unchanged."""
     edit = create_message_fields_editor(message_name, **edits)
 
@@ -126,12 +126,12 @@ def create_optional_message_editor(message_name: str, **edits: Edit) -> Edit:
     return edit_if_message
 
 
-def _create_private_value_editor(redaction: Redaction, kind: str) -> Edit:
+def _create_private_value_editor(redaction: Redaction, kind: str) -> FieldEdit:
     """Return a function that replaces a private value of the given kind."""
     return lambda value: redaction.replace_value(kind, value)
 
 
-def _create_environment_variable_editor(redaction: Redaction) -> Edit:
+def _create_environment_variable_editor(redaction: Redaction) -> FieldEdit:
     """Return a function that removes the name and the value of an environment variable."""
 
     def clear_variable(data: bytes) -> bytes:
@@ -143,7 +143,7 @@ def _create_environment_variable_editor(redaction: Redaction) -> Edit:
     return clear_variable
 
 
-def _create_launch_options_editor(redaction: Redaction) -> Edit:
+def _create_launch_options_editor(redaction: Redaction) -> FieldEdit:
     """Return a function that removes environment variables from launch options.
 
     The returned function redacts all other strings as command lines.
@@ -161,13 +161,13 @@ def _create_launch_options_editor(redaction: Redaction) -> Edit:
     return lambda data: edit_message(data, redact_field)
 
 
-def create_target_machine_editor(redaction: Redaction) -> Edit:
+def create_target_machine_editor(redaction: Redaction) -> FieldEdit:
     """Return a function that redacts the description of a target machine."""
     network = create_message_fields_editor(
         "NetworkDevices", devices=lambda data: edit_message(data, _create_network_device_field_editor(redaction))
     )
     field = load_fields("Property")
-    edits: dict[int, Edit] = {
+    edits: dict[int, FieldEdit] = {
         **{number: _create_private_value_editor(redaction, kind) for number, kind in PRIVATE_PROPERTIES.items()},
         **dict.fromkeys(FOLDER_PROPERTIES, redaction.redact_folders),
         NETWORK_PROPERTY: lambda value: value if is_text(value) else network(value),
@@ -193,7 +193,7 @@ def _create_network_device_field_editor(redaction: Redaction) -> Callable[[Field
     return clear_if_address
 
 
-def create_process_editor(redaction: Redaction) -> Edit:
+def create_process_editor(redaction: Redaction) -> FieldEdit:
     """Return a function that removes the folders and the arguments of a process, but not its program name."""
 
     def redact_process(data: bytes) -> bytes:

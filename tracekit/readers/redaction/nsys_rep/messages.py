@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     Candidates = Sequence[Candidate]
 
-Edit: TypeAlias = Callable[[bytes], bytes]
+FieldEdit: TypeAlias = Callable[[bytes], bytes]
 """A function that takes the old value of a field and returns the new value. Numbers are passed as encoded bytes."""
 
 MAX_FIELDS = 1 << 21
@@ -125,7 +125,7 @@ def locate_field(data: bytes, view: memoryview, offset: int) -> FieldSpan:
     return FieldSpan(key >> 3, kind, offset, start, stop)
 
 
-def create_message_editor(edits: Mapping[int, Edit]) -> Edit:
+def create_message_editor(edits: Mapping[int, FieldEdit]) -> FieldEdit:
     """Return a function that edits length-delimited fields of an encoded message.
 
     Args:
