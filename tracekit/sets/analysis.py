@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tracekit.text.names import ReportName, RuleName
     from tracekit.trace import Trace
 
-    TracesOrPath: TypeAlias = Trace | TraceSet | str | os.PathLike[str]
+    Captures: TypeAlias = Trace | TraceSet | str | os.PathLike[str]
 
 
-def stats(trace: TracesOrPath, report: ReportName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
+def stats(trace: Captures, report: ReportName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
     """Return the rows of a report, with the columns, order and numbers of the tool that defined it.
 
     Args:
@@ -49,7 +49,7 @@ def stats(trace: TracesOrPath, report: ReportName, *, options: Mapping[str, bool
         return opened.stats(report, options=options)
 
 
-def analyze(trace: TracesOrPath, rule: RuleName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
+def analyze(trace: Captures, rule: RuleName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
     """Return the rows that a rule finds, with the columns, order and numbers of ``nsys analyze``.
 
     Args:
@@ -76,6 +76,6 @@ def analyze(trace: TracesOrPath, rule: RuleName, *, options: Mapping[str, bool |
         return opened.analyze(rule, options=options)
 
 
-def _open(trace: TracesOrPath) -> AbstractContextManager[Trace | TraceSet]:
+def _open(trace: Captures) -> AbstractContextManager[Trace | TraceSet]:
     """Open the captures at a path, which are closed at the end of a ``with`` statement. A trace is left open."""
     return open_captures(trace) if isinstance(trace, str | os.PathLike) else nullcontext(trace)
