@@ -25,7 +25,7 @@ WHAT_IF_FILE = schemas.FOLDER / "what_if.json"
 _TYPES: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
 _OPTIONAL = ("rank", "ranks")
 _CLASSES = (
-    *(answer.StepFigures, answer.LedgerPart, answer.Saving, answer.Place, answer.Evidence, answer.AffectedRows),
+    *(answer.StepFigures, answer.LedgerPart, answer.Saving, answer.Place, answer.Evidence, answer.Rows),
     *(answer.CauseOfTime, answer.ColdSteps, answer.FirstCall, answer.Why),
 )
 _CLASSES_OF_WHAT_IF = (answer.StepFigures, answer.LedgerPart, answer.Saving, what_if.EditMatch, what_if.WhatIf)

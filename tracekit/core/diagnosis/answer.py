@@ -162,7 +162,7 @@ class Evidence(Figures):
 
 
 @dataclass(frozen=True, slots=True)
-class AffectedRows(Figures):
+class Rows(Figures):
     """Ids of rows that belong to a cause.
 
     Attributes:
@@ -196,7 +196,7 @@ class CauseOfTime(Figures):
     cause: str
     place: Place
     evidence: Evidence
-    rows: tuple[AffectedRows, ...]
+    rows: tuple[Rows, ...]
     change: str
     check: str
     saving: Saving

@@ -15,12 +15,12 @@ from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import (
     MAX_CAUSES,
     MIN_SAVING,
-    AffectedRows,
     CauseOfTime,
     ColdSteps,
     Evidence,
     LedgerPart,
     Place,
+    Rows,
     Saving,
     Status,
     StepFigures,
@@ -476,18 +476,18 @@ def _describe_evidence(inspection: Inspection, cure: Cure) -> Evidence:
     )
 
 
-def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[AffectedRows]:
+def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
     """Yield the ids of the GPU operations and API calls of a cure, by table."""
     model = inspection.model
     operations = model.events.operations.select("table", "id").with_row_index("row")
     rows = operations.select(pl.all().gather(create_series(model.operations.row[cure.operation_rows])))
     for (table,), own in rows.group_by("table", maintain_order=True):
-        yield AffectedRows(str(table), tuple(own["id"].head(MAX_ROW_IDS).to_list()), own.height)
+        yield Rows(str(table), tuple(own["id"].head(MAX_ROW_IDS).to_list()), own.height)
     calls = model.items.call[cure.item_rows]
     calls = calls[calls >= 0]
     if len(calls):
         ids = model.events.calls["call_id"].gather(create_series(calls[:MAX_ROW_IDS]))
-        yield AffectedRows("api_calls", tuple(ids.to_list()), len(calls))
+        yield Rows("api_calls", tuple(ids.to_list()), len(calls))
 
 
 def _list_shown(

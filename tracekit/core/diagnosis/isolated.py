@@ -16,11 +16,11 @@ from tracekit.core.diagnosis import causes, kinds, ledger
 from tracekit.core.diagnosis.answer import (
     MAX_CAUSES,
     MIN_SAVING,
-    AffectedRows,
     CauseOfTime,
     Evidence,
     LedgerPart,
     Place,
+    Rows,
     StepFigures,
     Why,
 )
@@ -249,7 +249,7 @@ def _create_cause(part: _Part, measured: Measurements, places: pl.Series, total:
             start_ns=None,
             end_ns=None,
         ),
-        rows=(AffectedRows(TABLE, tuple(ids.head(_MAX_ROW_IDS).to_list()), len(ids)),),
+        rows=(Rows(TABLE, tuple(ids.head(_MAX_ROW_IDS).to_list()), len(ids)),),
         change=causes.get_change(part.change or part.cause, framework),
         check=_CHECK if part.cause not in LIMITS else "",
         saving=SavingOfCause(low, likely, high),
