@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.perfetto.slots import Blobs, Slots
     from tracekit.exporters.perfetto.strings import InternedStrings
     from tracekit.exporters.perfetto.wire import EncodedColumn, Mask, Numbers
-    from tracekit.exporters.timeline.blocks import EventRows, RowsWithColumn
+    from tracekit.exporters.timeline.blocks import BlockRows, RowsWithColumn
     from tracekit.exporters.timeline.combinations import Codes
     from tracekit.exporters.timeline.kinds import Arg, ArgumentValue, EventKind
     from tracekit.exporters.timeline.tracks import LaneRegistry
@@ -129,7 +129,7 @@ class EventsOfKind(NamedTuple):
 
     kind: EventKind
     sequence: PacketSequence
-    rows: EventRows
+    rows: BlockRows
     times: EventTimes
     args: list[tuple[int, list[InternedValue]]]
     row_values: list[list[RowValues]]
@@ -360,7 +360,7 @@ def _intern_values(arg: Arg, rows: FrameRows | RowsWithColumn, sequence: PacketS
     ]
 
 
-def _has_values(arg: Arg, rows: EventRows) -> bool:
+def _has_values(arg: Arg, rows: BlockRows) -> bool:
     """Return whether an argument has a value in at least one row. The argument must have a single value expression."""
     (expression,) = value_exprs(arg)
     names = list(dict.fromkeys(list_column_names(expression)))
@@ -372,7 +372,7 @@ def _is_all_null(value: ArgumentValue, rows: FrameRows | RowsWithColumn) -> bool
     return value.form != kinds.TRUE and any(rows.is_all_null(name) for name in list_column_names(value.expression))
 
 
-def _read_row_values(args: Sequence[tuple[int, list[InternedValue]]], rows: EventRows) -> list[list[RowValues]]:
+def _read_row_values(args: Sequence[tuple[int, list[InternedValue]]], rows: BlockRows) -> list[list[RowValues]]:
     """Return the alternative values of each argument in all rows. The arrays may be in temporary files."""
     results = [[RowValues(v.form, *_allocate_values_and_mask(rows.height)) for v in values] for _, values in args]
     for block in iterate_row_blocks(rows.height):
@@ -390,7 +390,7 @@ def _allocate_values_and_mask(row_count: int) -> tuple[Numbers, Mask]:
 
 
 def _read_block_values(
-    args: Sequence[tuple[int, list[InternedValue]]], rows: EventRows, block: slice
+    args: Sequence[tuple[int, list[InternedValue]]], rows: BlockRows, block: slice
 ) -> list[list[RowValues]]:
     """Return the alternative values of each argument in a block of rows."""
     names = [n for _, values in args for v in values if v.strings is None for n in list_column_names(v.expression)]

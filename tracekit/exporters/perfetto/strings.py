@@ -22,7 +22,7 @@ from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from tracekit.exporters.perfetto.wire import Numbers
-    from tracekit.exporters.timeline.blocks import EventRows
+    from tracekit.exporters.timeline.blocks import BlockRows
     from tracekit.exporters.timeline.combinations import Codes
     from tracekit.system.sorting import Array
 
@@ -77,7 +77,7 @@ class StringTables:
         self._keys: dict[str, int] = {}
         self._categories: dict[tuple[str, bytes], _CategoryIds] = {}
 
-    def intern(self, table: str, rows: EventRows, expression: pl.Expr) -> InternedStrings:
+    def intern(self, table: str, rows: BlockRows, expression: pl.Expr) -> InternedStrings:
         """Evaluate an expression in the given rows, intern the resulting strings, and return them.
 
         The expression is evaluated once per combination of the values that it depends on. If it depends on a single

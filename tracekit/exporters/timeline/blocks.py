@@ -21,7 +21,7 @@ _SELECTED_SPAN = 1 << 18
 """Minimum number of consecutive rows from which selected rows are read. Many small reads would take longer."""
 
 
-class EventRows(Protocol):
+class BlockRows(Protocol):
     """Rows of events whose columns can be read in blocks."""
 
     @property
@@ -137,7 +137,7 @@ class TableRows:
 
 
 class FrameRows(NamedTuple):
-    """The rows of a data frame, with the interface of ``EventRows``."""
+    """The rows of a data frame, with the interface of ``BlockRows``."""
 
     frame: pl.DataFrame
 
@@ -224,13 +224,13 @@ class JoinedRows(NamedTuple):
         return list(itertools.accumulate((part.height for part in self.parts), initial=0))
 
 
-def evaluate_expression(rows: EventRows, expression: pl.Expr, dtype: type) -> Array:
+def evaluate_expression(rows: BlockRows, expression: pl.Expr, dtype: type) -> Array:
     """Return the values of an expression in all rows as an array. No value may be null."""
     names = list(dict.fromkeys(expression.meta.root_names()))
     return map_blocks(lambda b: rows.read_block(b, names).select(expression).to_series().to_numpy(), rows.height, dtype)
 
 
-def iterate_frames(rows: EventRows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
+def iterate_frames(rows: BlockRows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
     """Yield the given columns in blocks: the slice of row numbers of a block, and a data frame."""
     for block in iterate_row_blocks(rows.height):
         yield block, rows.read_block(block, names)

@@ -14,7 +14,7 @@ from tracekit.system.sorting import BLOCK_ROWS, create_series, iterate_row_block
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tracekit.exporters.timeline.blocks import EventRows
+    from tracekit.exporters.timeline.blocks import BlockRows
 
     Codes = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
     Sizes = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -42,7 +42,7 @@ class Combinations(NamedTuple):
     order: Codes
 
 
-def find_distinct_combinations(rows: EventRows, names: Sequence[str]) -> Combinations:
+def find_distinct_combinations(rows: BlockRows, names: Sequence[str]) -> Combinations:
     """Return the distinct combinations of values in the given columns."""
     distinct = list(dict.fromkeys(names))
     codes, count = _compact_codes(*_compute_row_codes(rows, distinct))
@@ -67,7 +67,7 @@ class GroupCombinations(NamedTuple):
     used_groups: frozenset[int]
 
 
-def assign_codes_to_combinations(rows: EventRows, groups: Sequence[Sequence[str]]) -> GroupCombinations:
+def assign_codes_to_combinations(rows: BlockRows, groups: Sequence[Sequence[str]]) -> GroupCombinations:
     """Assign a code to each combination of values in groups of columns. Groups whose values rarely repeat are omitted.
 
     Args:
@@ -127,7 +127,7 @@ def _create_zero_codes(row_count: int) -> Codes:
     return np.broadcast_to(np.zeros(1, np.uint8), row_count)
 
 
-def _compute_row_codes(rows: EventRows, names: Sequence[str], limit: int | None = None) -> tuple[_LazyCodes, int]:
+def _compute_row_codes(rows: BlockRows, names: Sequence[str], limit: int | None = None) -> tuple[_LazyCodes, int]:
     """Return a code for the combination of values in each row, and a number larger than all codes.
 
     Raises:
@@ -139,7 +139,7 @@ def _compute_row_codes(rows: EventRows, names: Sequence[str], limit: int | None 
     return codes, count
 
 
-def _select_example_rows(rows: EventRows, names: Sequence[str], codes: Codes, count: int) -> tuple[pl.DataFrame, Codes]:
+def _select_example_rows(rows: BlockRows, names: Sequence[str], codes: Codes, count: int) -> tuple[pl.DataFrame, Codes]:
     """Return the named columns of the last row with each code.
 
     Returns:
@@ -161,7 +161,7 @@ def _select_example_rows(rows: EventRows, names: Sequence[str], codes: Codes, co
 
 
 def _combine_codes_with_column(
-    codes: _LazyCodes, count: int, rows: EventRows, name: str, limit: int | None
+    codes: _LazyCodes, count: int, rows: BlockRows, name: str, limit: int | None
 ) -> tuple[_LazyCodes, int]:
     """Combine codes with the values of a column. Return the new code of each row and a number larger than all codes."""
     column_codes, column_count = _compute_column_codes(rows, name, limit)
@@ -176,7 +176,7 @@ def _combine_codes_with_column(
     return _create_lazy_codes(compacted), compacted_count
 
 
-def _compute_column_codes(rows: EventRows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
+def _compute_column_codes(rows: BlockRows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column, and a number larger than all codes."""
     low, high, nulls, is_integer = _summarize_column(rows, name)
     if nulls == rows.height:
@@ -212,7 +212,7 @@ class _ColumnSummary(NamedTuple):
     is_integer: bool
 
 
-def _summarize_column(rows: EventRows, name: str) -> _ColumnSummary:
+def _summarize_column(rows: BlockRows, name: str) -> _ColumnSummary:
     """Return a summary of a column, which is read in blocks."""
     extremes: list[Any] = []
     nulls, is_integer = 0, True
@@ -230,7 +230,7 @@ def _get_physical_values(values: pl.Series) -> pl.Series:
     return values if values.dtype.is_integer() else values.to_physical()
 
 
-def _compute_value_codes(rows: EventRows, name: str) -> tuple[_LazyCodes, int]:
+def _compute_value_codes(rows: BlockRows, name: str) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column of any type, and a number larger than all codes."""
     values = rows.read_block(slice(0, rows.height), [name]).to_series().to_physical()
     encoded = pa.chunked_array([values.to_arrow()]).combine_chunks().dictionary_encode("encode").indices

@@ -35,7 +35,7 @@ from tracekit.system.sorting import create_series, group_row_numbers, iterate_ro
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.exporters.timeline.blocks import EventRows
+    from tracekit.exporters.timeline.blocks import BlockRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.tracks import Placement, Track
     from tracekit.registry.tables import Tables
@@ -333,7 +333,7 @@ def _find_first_start_and_detect_unclosed(kind: EventKind, rows: TableRows) -> t
 
 
 def assign_lane_ids(
-    positions: EventRows, intervals: tuple[Array, Array], placement: Placement, registry: LaneRegistry
+    positions: BlockRows, intervals: tuple[Array, Array], placement: Placement, registry: LaneRegistry
 ) -> Array:
     """Assign events to tracks, and overlapping events of a track to lanes. Return the lane id of each event.
 
