@@ -54,7 +54,7 @@ QUICK_TESTS := $(if $(PKG),$(or $(wildcard $(TESTED)),$(wildcard $(dir $(TESTED)
 PACKAGES := $(patsubst tracekit/%/__init__.py,%,$(wildcard tracekit/*/__init__.py))
 quick: export PYTHONDONTWRITEBYTECODE =
 quick: export TRACEKIT_TESTS = quick
-quick: export TRACEKIT_QUICK_TESTS = $(if $(PKG),150,700)
+quick: export TRACEKIT_QUICK_TESTS = $(if $(PKG),150,600)
 quick: setup
 	$(if $(QUICK_TESTS),,$(error There are no tests of $(PKG). Hint: PKG is $(PACKAGES) or a package inside, as core.diagnosis))
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(QUICK_TESTS)

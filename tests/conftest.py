@@ -36,7 +36,7 @@ CAPTURES_PER_TEST = 1
 """Minimum number of other captures that each test reads in ``make test``. It reads a sixteenth of them."""
 PARAMETER_SETS = 12
 """Largest number of parameter sets of each test in ``make test``, except in tests of ``tracekit/core``."""
-QUICK_TESTS = int(os.environ.get("TRACEKIT_QUICK_TESTS", "700"))
+QUICK_TESTS = int(os.environ.get("TRACEKIT_QUICK_TESTS", "600"))
 """Largest number of tests of ``make quick``."""
 SLOW = ("slow", "browser", "corpus", "perfetto")
 """Markers of tests that ``make quick`` does not run."""

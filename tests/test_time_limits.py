@@ -34,10 +34,11 @@ EDGES = [(LOWEST, 5), (5, HIGHEST), (LOWEST, HIGHEST), (-MAX_TIME_NS - 1, 0), (0
 Writer = Callable[[Path, int, int], Path]
 
 
-def kernels(start: int, end: int, rows: int = 1) -> pa.Table:
+def kernels(start: int, end: int, rows: int = 1, first_id: int = 1) -> pa.Table:
     schema = schemas.table("kernels")
     example = schemas.create_example_frame(schema).with_columns(start_ns=pl.lit(start), end_ns=pl.lit(end))
-    return schemas.conform(pl.concat([example] * rows).to_arrow(), schema)
+    frame = pl.concat([example] * rows).with_columns(kernel_id=first_id + pl.int_range(rows))
+    return schemas.conform(frame.to_arrow(), schema)
 
 
 def write_sqlite(folder: Path, start: int, end: int) -> Path:
@@ -283,7 +284,7 @@ def test_durations_whose_sum_overflows_are_an_error(
     (row,) = within.stats("cuda_gpu_kern_sum").to_dicts()
     assert (row["Total Time (ns)"], row["StdDev (ns)"]) == (MAX_TOTAL_NS, 0)
     assert row["Avg (ns)"] == pytest.approx(MAX_TOTAL_NS / 4, rel=1e-15)
-    mixed = pa.concat_tables([kernels(0, MAX_TOTAL_NS - 100), kernels(0, 1, rows=50)])
+    mixed = pa.concat_tables([kernels(0, MAX_TOTAL_NS - 100), kernels(0, 1, rows=50, first_id=2)])
     (row,) = load({"kernels": mixed}, tmp_path).stats("cuda_gpu_kern_sum").to_dicts()
     assert row["Total Time (ns)"] == MAX_TOTAL_NS - 50
 
