@@ -14,10 +14,10 @@ from tests.core.test_reports import Row, call, frames, kernel, nvtx
 from tracekit.core import intervals
 from tracekit.core.intervals import CoveredTime
 from tracekit.core.processes import fill_process_ids
-from tracekit.core.recipes import Clock, Request, find_recipe, load_recipe
+from tracekit.core.recipes import Clock, Request, load_recipe
 from tracekit.core.recipes.statistics import STATISTICS, compute_statistics_from_counts, count_values, sum_counts
 from tracekit.errors import UnknownFormatError
-from tracekit.registry.analyses import RECIPE, list_names
+from tracekit.registry.analyses import RECIPE, get_analysis, list_names
 
 Tables = dict[str, pl.DataFrame]
 NAMED = {"cuda_gpu_kern_pace", "nvtx_pace", "nvtx_gpu_proj_pace"}
@@ -28,7 +28,7 @@ def outputs(
     recipe_name: str, *ranks: dict[str, list[Row]], clocks: list[Clock] | None = None, **options: Any
 ) -> Tables:
     """Run a recipe over ranks of made tables."""
-    recipe, values = load_recipe(recipe_name), find_recipe(recipe_name).resolve_options(options)
+    recipe, values = load_recipe(recipe_name), get_analysis(recipe_name, RECIPE).resolve_options(options)
     times = clocks or [Clock(0, 100, 100)] * len(ranks)
     requests = [Request(frames(**tables), values, clock=clock) for tables, clock in zip(ranks, times, strict=True)]
     merged = recipe.merge_ranks([recipe.add_rank_column(recipe.per_rank(r), rank) for rank, r in enumerate(requests)])
@@ -90,7 +90,7 @@ def test_covered_time(pairs: list[tuple[int, int]], depth: int) -> None:
 @pytest.mark.parametrize("name", list_names(RECIPE))
 def test_nothing_recorded(name: str) -> None:
     options = {"name": "x"} if name in NAMED else {}
-    recipe = find_recipe(name)
+    recipe = get_analysis(name, RECIPE)
     tables = outputs(name, {}, {}, **options)
     assert set(tables) == {o.name for o in recipe.results}
     assert recipe.doc.endswith(".")
@@ -510,5 +510,5 @@ def test_green_contexts_are_listed_if_there_are_any() -> None:
 )
 def test_invalid_options(recipe: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownFormatError) as raised:
-        find_recipe(recipe).resolve_options(options)
+        get_analysis(recipe, RECIPE).resolve_options(options)
     assert str(raised.value).startswith(message)

@@ -271,9 +271,19 @@ def parse_name(
             allowed.
     """
     name, *texts = text.split(":")
+    analysis = get_analysis(name, *kinds)
+    return analysis, {**analysis.parse_options(texts), **(options or {})}
+
+
+def get_analysis(name: str, *kinds: str) -> Analysis:
+    """Return the analysis of one of the given kinds with the given name or old name.
+
+    Raises:
+        UnknownFormatError: There is no such analysis.
+    """
     for find in (_find_built_in, find_analysis):  # searching for plug-ins takes long
         for analysis in filter(None, (find(kind, name) for kind in kinds)):
-            return analysis, {**analysis.parse_options(texts), **(options or {})}
+            return analysis
     noun = REPORT if REPORT in kinds else kinds[0]
     hint = create_choices_hint(f"{noun}s", list_names(noun), name)
     raise UnknownFormatError(f"unknown {noun} {name!r}", hint=hint)

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.core.recipes import UNNAMED_INDEX, find_recipe
+from tracekit.core.recipes import UNNAMED_INDEX
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, create_choices_hint
+from tracekit.registry.analyses import RECIPE, get_analysis
 from tracekit.sets.recipes import FILE, RANK
 from tracekit.system import targets
 from tracekit.text import escape_formulas
@@ -190,7 +191,7 @@ def choose_index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[s
     """Return the names of the columns that nsys declares as the pandas index of a table of a recipe."""
     if recipe == DIFF:
         return _DIFF_INDEX.get(name, ())
-    indexes = {result.name: result.key for result in find_recipe(recipe).results}
+    indexes = {result.name: result.key for result in get_analysis(recipe, RECIPE).results}
     declared = indexes.get(name, (RANK,))
     return tuple(c for c in declared if c in table.columns)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.core.recipes import find_recipe
 from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.exporters.html.sections import Contents
-from tracekit.registry.analyses import RECIPE, list_names
+from tracekit.registry.analyses import RECIPE, get_analysis, list_names
 from tracekit.sets.page import serialize_recipe_figures
 from tracekit.sets.recipes import list_step_notes
 
@@ -42,7 +41,7 @@ def render_recipe_page(
         TracekitError: plotly is not installed.
     """
     shown = [_build_html_table(name, get_printable_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
-    notes = [find_recipe(recipe).doc, *list_step_notes(tables)]
+    notes = [get_analysis(recipe, RECIPE).doc, *list_step_notes(tables)]
     section = Section(recipe, recipe, notes=notes, figures=serialize_recipe_figures(tables), tables=shown)
     return html_page.render_page(Contents(f"Recipe {recipe}", [section], [], notices))
 

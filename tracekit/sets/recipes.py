@@ -6,8 +6,9 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, cast
 
-from tracekit.core.recipes import Clock, Request, find_recipe, load_recipe
+from tracekit.core.recipes import Clock, Request, load_recipe
 from tracekit.errors import MissingTableError, TracekitWarning, convert_to_printable_path
+from tracekit.registry.analyses import RECIPE, get_analysis
 from tracekit.sets.engines import MergingEngine
 from tracekit.trace import call_with_tables
 
@@ -64,7 +65,7 @@ def run_recipes(
         UnknownFormatError: A recipe or an option does not exist, or the value of an option is not allowed.
         MissingTableError: The option ``align`` is ``yes``, but the start of a profile is not recorded.
     """
-    declared = {name: find_recipe(name) for name in options_by_recipe}
+    declared = {name: get_analysis(name, RECIPE) for name in options_by_recipe}
     values = {name: declared[name].resolve_options(options) for name, options in options_by_recipe.items()}
     recipes = {name: load_recipe(name) for name in options_by_recipe}
     times = _read_start_times_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}

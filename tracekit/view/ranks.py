@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.core.communication import Communication
-from tracekit.core.recipes import find_recipe
 from tracekit.errors import TracekitError, TracekitWarning
+from tracekit.registry.analyses import RECIPE, get_analysis
 from tracekit.sets import member as members
 from tracekit.sets import ranks as rank_sources
 from tracekit.sets import recipes
@@ -153,7 +153,7 @@ def run_recipe(
     """
     ranks = get_rank_set_or_single_rank(captures, capture)
     values = dict(options or {})
-    if find_recipe(name).has_option("align") and not _are_origins_recorded(ranks):
+    if get_analysis(name, RECIPE).has_option("align") and not _are_origins_recorded(ranks):
         values["align"] = "no"
     key = ("recipe", _compute_ranks_cache_key(captures, capture), name, *sorted(values.items()))
     return captures.get_cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Recipe, Tables, move_rank_to_end
 from tracekit.core.reports import compute_rows
-from tracekit.registry.analyses import RULE, find_analysis
+from tracekit.registry.analyses import RULE, get_analysis
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request
-    from tracekit.registry.analyses import Analysis, ResultColumn
+    from tracekit.registry.analyses import ResultColumn
 
 _GREEN_CONTEXT = "Green Context ID"
 
 
 def _find_matching_rows(rule_name: str, request: Request) -> Tables:
     """Return all rows of one rank that match a rule. The recipe has the options of the rule."""
-    rule = cast("Analysis", find_analysis(RULE, rule_name))
+    rule = get_analysis(rule_name, RULE)
     rows = compute_rows(rule, request)
     return {ANALYSIS: rows.select(*map(_value_expr, rule.columns)).with_row_index(UNNAMED_INDEX)}
 

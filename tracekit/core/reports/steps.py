@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.core.reports.report import has_rows
 from tracekit.core.steps import PERCENT, StepSummary, list_notes_by_rank, read_summaries, summarize_recorded_steps
-from tracekit.registry.analyses import REPORT, Analysis, find_analysis
+from tracekit.registry.analyses import REPORT, get_analysis
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request
@@ -40,7 +40,7 @@ def list_notes(rows: pl.DataFrame) -> list[str]:
         rows: The report of one capture or, with a column ``rank``, of several ranks.
     """
     attributes = StepSummary.get_schema()
-    columns = cast("Analysis", find_analysis(REPORT, "steps")).columns
+    columns = get_analysis("steps", REPORT).columns
     names = {column.name: column.row_name for column in columns if column.row_name in attributes}
     return list_notes_by_rank(read_summaries(rows.rename(names)))
 
