@@ -281,3 +281,20 @@ def test_missing_columns_are_null() -> None:
     made = schemas.conform(pa.table({"start_ns": [1, 2]}), KERNELS, ["start_ns", "name", "stream_id"])
     assert made.schema.equals(schemas.arrow_schema(KERNELS, ["start_ns", "name", "stream_id"]))
     assert made.to_pylist() == [{"start_ns": n, "name": None, "stream_id": None} for n in (1, 2)]
+
+
+def test_roles_and_keys_are_those_of_declared_tables() -> None:
+    relations = schemas._load_declaration("_relations")
+    assert {t for listed in relations["roles"].values() for t in listed} <= set(schemas.table_names())
+    activities, synchronizations = map(schemas.list_tables, ("activity", "synchronization"))
+    refers = {
+        name
+        for name, schema in schemas.tables().items()
+        if any(column.references == "api_calls.correlation_id" for column in schema)
+    }
+    assert refers >= {*activities, *synchronizations}
+    for table in activities:
+        assert {*schemas.get_key("call"), *schemas.get_key("stream")} <= {*schemas.table(table).names}
+        required = [c.name for c in schemas.table(table) if not c.nullable]
+        assert required == [schemas.table(table).key[0], "start_ns", "end_ns", "device_id"]
+    assert schemas.get_key("thread") == schemas.table("threads").key

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.builders.frames import declared, launches, nvtx
 from tracekit import schemas
 from tracekit.core import correlate, trees
-from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, build_range_paths, find_first_row_numbers
+from tracekit.core.correlate import MAX_PATH_LEVELS, Correlation, build_range_paths
+from tracekit.core.relations import ACTIVITIES, find_first_row_numbers
 from tracekit.plan.stages import list_columns_for_correlation
 from tracekit.system import memory
 

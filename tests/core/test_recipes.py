@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.core.test_reports import Row, call, frames, kernel, nvtx
 from tracekit.core import intervals
 from tracekit.core.intervals import CoveredTime
-from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes import Clock, Request, load_recipe
 from tracekit.core.recipes.statistics import STATISTICS, compute_statistics_from_counts, count_values, sum_counts
+from tracekit.core.relations import fill_process_ids
 from tracekit.errors import UnknownFormatError
 from tracekit.registry.analyses import RECIPE, get_analysis, list_names
 

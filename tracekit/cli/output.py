@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import click
 
+from tracekit import schemas
 from tracekit.errors import TracekitError, convert_to_printable_path
-from tracekit.registry.notices import GPU_ACTIVITIES
 from tracekit.system import interrupts
 from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
 from tracekit.text.urls import remove_secrets
@@ -324,7 +324,7 @@ def print_steps(trace: TraceOrSet, *, quiet: bool) -> None:
     Nothing is printed for captures without GPU activities. For a set of ranks, one line is printed for all ranks whose
     steps agree.
     """
-    if quiet or not any(trace.count(table) for table in GPU_ACTIVITIES):
+    if quiet or not any(trace.count(table) for table in schemas.list_tables("activity")):
         return
     for note in list_step_notes(trace):
         print_message(note)

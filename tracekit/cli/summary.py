@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from tracekit import schemas
 from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
 from tracekit.cli.output import list_step_notes, open_output_page, show_progress_bar
 from tracekit.cli.why import format_explanation
 from tracekit.errors import convert_to_printable_path
 from tracekit.registry.describe import format_row_count
-from tracekit.registry.notices import GPU_ACTIVITIES, explain_missing_advice, list_notices
+from tracekit.registry.notices import explain_missing_advice, list_notices
 from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
 from tracekit.text.explanations import KERNELS_TITLE
 
@@ -33,7 +34,7 @@ MAX_PARTS = 6
 MAX_RANKS = 10
 _INDENT = "     "
 COUNTED: tuple[TableName, ...] = (
-    *GPU_ACTIVITIES,
+    *schemas.list_tables("activity"),
     *("api_calls", "nvtx_ranges", "osrt_calls", "ncu_launches", "ncu_rules", "ops", "graph_nodes", "scalars"),
 )
 """Tables whose rows are counted by name."""
@@ -183,7 +184,7 @@ def _describe_rows(trace: Trace, rows: Mapping[str, int]) -> Iterator[str]:
     yield f"  rows: {', '.join(counts)}" if counts else f"  rows in {others:,} {tables}" if others else "  no rows"
     if trace.undecoded:
         yield f"  recorded, but not decoded: {_describe_undecoded(trace)}"
-    if any(trace.count(name) for name in GPU_ACTIVITIES):
+    if any(trace.count(name) for name in schemas.list_tables("activity")):
         yield from (f"  steps: {note}" for note in list_step_notes(trace))
 
 
@@ -199,7 +200,7 @@ def _describe_ranks(traces: TraceSet) -> Iterator[str]:
     listed = ", ".join(map(str, ranks[:MAX_RANKS])) + ", …" * (len(ranks) > MAX_RANKS)
     yield f"  {len(ranks):,} ranks: {listed}" if len(ranks) > 1 else f"  rank {listed}"
     yield f"  rows: {', '.join(format_row_count(rows[name], name) for name in COUNTED if rows[name]) or 'none'}"
-    if any(rows[name] for name in GPU_ACTIVITIES):
+    if any(rows[name] for name in schemas.list_tables("activity")):
         yield from (f"  steps: {note}" for note in list_step_notes(traces))
 
 

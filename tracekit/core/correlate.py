@@ -26,6 +26,7 @@ import polars as pl
 
 from tracekit.core import intervals, memory, mpi, stacks, trees
 from tracekit.core.intervals.containment import add_enclosing_range_id, compute_slice_minima
+from tracekit.core.relations import ACTIVITIES, CALL, STREAM, THREAD, find_first_row_numbers
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
 from tracekit.system.memory import allocate_zeros, drop_mapped_pages
 from tracekit.system.sorting import create_series, iterate_row_blocks, sort_rows, take
@@ -36,19 +37,14 @@ if TYPE_CHECKING:
     Frames = Callable[[str], pl.LazyFrame]
 
 TABLE = "cpu_scheduling"
-READ = ("process_id", "thread_id", "timestamp_ns")
+READ = (*THREAD, "timestamp_ns")
 """Columns of the table ``cpu_scheduling`` that ``find_next_switch_times`` reads."""
-ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
-THREAD = ("process_id", "thread_id")
-CALL = ("process_id", "correlation_id")
-STREAM = ("device_id", "context_id", "stream_id")
 _NO_ID = -(1 << 63)
 """Replaces the null id of a stream or context in keys, in which nulls match nothing."""
 WITH_STACKS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples")
 """Tables whose rows have a call stack."""
 MAX_PATH_LEVELS = trees.MAX_LEVELS
-_SLOTS_PER_ROW, _BATCH_ROWS, _PROJECTED_ROWS = 8, 1 << 16, 1 << 21
-_LOW, _HIGH = pl.col(CALL[1]).min().alias("low"), pl.col(CALL[1]).max().alias("high")
+_BATCH_ROWS, _PROJECTED_ROWS = 1 << 16, 1 << 21
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _OPEN_RANGES = ("row", "count")  # the innermost open range and the number of open ranges determine which are open
 _TIMES_OF_PROJECTION = ("gpu_start_ns", "gpu_end_ns")
@@ -73,7 +69,7 @@ def find_next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:
         thread.
     """
     rows = switches.with_row_index("row").sort("timestamp_ns", "row")
-    following = pl.col("timestamp_ns").shift(-1).over("process_id", "thread_id")
+    following = pl.col("timestamp_ns").shift(-1).over(THREAD)
     return rows.with_columns(next_switch_ns=following).sort("row").select("next_switch_ns")
 
 
@@ -528,44 +524,6 @@ class Activities:
         return self.calls.hstack(ran)
 
 
-def find_first_row_numbers(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Return, for each pair of process id and correlation id, the number of the first row of a table that contains it.
-
-    Args:
-        table: The columns ``process_id`` and ``correlation_id`` of the table to search.
-        keys: The same columns, with the pairs to look up.
-
-    Returns:
-        One row number of ``table`` per row of ``keys``. It is null if the table does not contain the pair, if an id
-        of the pair is null, or if the correlation id is 0, with which profilers mark events without an id.
-    """
-    if not table.height or not keys.height:
-        return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
-    process, number = CALL
-    if (keys[number] == 0).any():
-        keys = keys.with_columns(pl.when(pl.col(number) != 0).then(number))
-    blocks = [
-        table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in iterate_row_blocks(table.height)
-    ]
-    bounds = pl.concat(blocks).group_by(process).agg(pl.col("low").min(), pl.col("high").max())
-    id_ranges = bounds.select(process, "low", size=pl.col("high").cast(pl.Int128) - pl.col("low") + 1)
-    size = int(id_ranges["size"].sum() or 0)
-    if size > _SLOTS_PER_ROW * (table.height + keys.height):
-        numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
-        return keys.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
-    id_ranges = id_ranges.with_columns(pl.col("size").cast(pl.Int64))
-    id_ranges = id_ranges.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
-    row_of_slot = pl.repeat(None, size, dtype=pl.UInt32, eager=True)
-    for start in range(0, table.height, _BATCH_ROWS)[::-1]:
-        drop_mapped_pages()
-        slots = _compute_lookup_indices(table.slice(start, _BATCH_ROWS), id_ranges).to_frame()
-        backwards = slots.with_row_index("row", start).drop_nulls().reverse()
-        row_of_slot = row_of_slot.scatter(backwards["slot"], backwards["row"])
-    return intervals.map_in_threads(
-        lambda batch: row_of_slot.gather(_compute_lookup_indices(batch, id_ranges)).cast(pl.Int64), keys
-    )
-
-
 def build_range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     """Return the path of each range: the names of its ancestors, outermost first, and its own name, joined by "/".
 
@@ -653,24 +611,6 @@ def _project_batch(launches: pl.DataFrame, ranges: pl.DataFrame, axis: intervals
         gpu_time_ns=_sum_slices(launches["end_ns"] - launches["start_ns"], slices),
     )
     return pl.DataFrame([_scatter(column, slices["row"], ranges.height) for column in projected])
-
-
-def _compute_lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.Series:
-    """Return the index of each pair of process and correlation id in a lookup array.
-
-    For each process, the array has one element per correlation id from the smallest to the largest id of the process.
-    The index is null if the process is unknown or the id is outside of this range.
-
-    Args:
-        keys: The columns ``process_id`` and ``correlation_id``.
-        id_ranges: One row per process: ``process_id``, ``low`` (smallest id), ``size`` (number of elements), ``offset``
-            (index of the first element).
-    """
-    process, number = CALL
-    joined = keys.join(id_ranges, on=process, how="left", maintain_order="left")
-    slot = pl.col(number) - pl.col("low")
-    inside = (slot >= 0) & (slot < pl.col("size"))
-    return joined.select(slot=pl.when(inside).then(slot + pl.col("offset"))).to_series()
 
 
 def _sum_by_stream(

@@ -20,6 +20,7 @@ from tracekit.core.intervals.axis import Axis
 from tracekit.core.loop_iterations import find_loop_iterations
 from tracekit.core.ops.attach import ON_GPU, find_last_containing_intervals
 from tracekit.core.ops.step_names import label_ranges
+from tracekit.core.relations import THREAD
 from tracekit.core.trees import ELLIPSIS, mark_flagged_rows_and_descendants
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _FRAMEWORK = (
 _LIBRARY_DOMAINS = ("cpu_op", "NCCL", "CCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT")
 _MAJORITY = 0.5
 _TOLERATED_OVERLAP, _AS_MANY = 0.1, 0.9
-_PROCESS, _THREAD = ["process_id"], ["process_id", "thread_id"]
+_PROCESS = ["process_id"]
 _TIMES = ["start_ns", "end_ns"]
 
 
@@ -77,11 +78,11 @@ class LoopInstances(NamedTuple):
         The column ``ends_loop`` is true if the instance is a range or has GPU activities. Only such instances can end
         an iteration early.
         """
-        calls = ops.select_calls("kind", "instance", *_THREAD, "name", "start_ns").filter(pl.col("kind").is_in(ON_GPU))
+        calls = ops.select_calls("kind", "instance", *THREAD, "name", "start_ns").filter(pl.col("kind").is_in(ON_GPU))
         ends_loop = pl.col("associated") | pl.int_range(pl.len()).is_in(calls["instance"].unique().implode())
-        columns = [*_THREAD, *_TIMES, "op", "parent", "range_id", "associated"]
+        columns = [*THREAD, *_TIMES, "op", "parent", "range_id", "associated"]
         frame = ops.instances.select(*columns, ends_loop=ends_loop)
-        launches = calls.select(*_THREAD, "name", "start_ns", end_ns="start_ns")
+        launches = calls.select(*THREAD, "name", "start_ns", end_ns="start_ns")
         ranges, labels = _read_start_end_ranges(ops)
         if ranges.height:
             rows = ranges.select(pl.col(c).cast(t) for c, t in frame.schema.items())
@@ -107,9 +108,7 @@ class LoopInstances(NamedTuple):
 
     def add_launch_counts(self, intervals: pl.DataFrame) -> pl.DataFrame:
         """Add the number of launches in each interval on any thread (``inside``) and on its own thread (``own``)."""
-        return intervals.with_columns(
-            inside=self.count_launches(intervals), own=self.count_launches(intervals, _THREAD)
-        )
+        return intervals.with_columns(inside=self.count_launches(intervals), own=self.count_launches(intervals, THREAD))
 
     def remove_launches(self, intervals: pl.DataFrame) -> LoopInstances:
         """Return the instances without the launches in intervals: ``process_id``, ``start_ns``, ``end_ns``."""
@@ -169,16 +168,16 @@ class LoopInstances(NamedTuple):
         parallel = several.join(find_overlapping_candidates(several), on=in_process, how="semi", nulls_equal=True)
         if not parallel.height:
             return rows
-        by_thread = parallel.group_by("candidate", *_THREAD).agg(
+        by_thread = parallel.group_by("candidate", *THREAD).agg(
             *[pl.col("inside", "own").sum(), pl.col("start_ns").min()],
             total=(pl.col("end_ns") - pl.col("start_ns")).sum(),
         )
         by_thread = by_thread.filter(pl.col("inside") >= _AS_MANY * pl.col("inside").max().over(in_process))
         by_thread = by_thread.sort("own", "total", "start_ns", "thread_id", descending=[True, True, False, False])
         chosen = by_thread.unique(in_process, keep="first", maintain_order=True)
-        others = parallel.select("candidate", *_THREAD).unique()
-        others = others.join(chosen, on=["candidate", *_THREAD], how="anti", nulls_equal=True)
-        return rows.join(others, on=["candidate", *_THREAD], how="anti", nulls_equal=True, maintain_order="left")
+        others = parallel.select("candidate", *THREAD).unique()
+        others = others.join(chosen, on=["candidate", *THREAD], how="anti", nulls_equal=True)
+        return rows.join(others, on=["candidate", *THREAD], how="anti", nulls_equal=True, maintain_order="left")
 
 
 def find_overlapping_candidates(rows: pl.DataFrame) -> pl.DataFrame:
@@ -201,7 +200,7 @@ def _read_start_end_ranges(ops: Ops) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     The frames have the columns of ``LoopInstances.frame`` and ``LoopInstances.range_labels``.
     """
-    columns = [*_THREAD, *_TIMES, "range_id", "name", "domain"]
+    columns = [*THREAD, *_TIMES, "range_id", "name", "domain"]
     ranges = (
         ops.frames("nvtx_ranges").filter(pl.col("kind") == "start_end").select(columns).drop_nulls("name").collect()
     )

@@ -17,6 +17,8 @@ from typing import Literal
 
 import polars as pl
 
+from tracekit.core.relations import THREAD
+
 KeyPosition = Literal["start", "end"]
 BOUNDS = {"process_id": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
 _SLOT = ["process_id", "slot"]
@@ -80,7 +82,7 @@ def _assign_key_op_numbers(keys: pl.DataFrame) -> pl.DataFrame:
     ordered = keys.sort("process_id", "start_ns", "end_ns", maintain_order=True)
     following = pl.col("start_ns").shift(-1).over("process_id")
     numbered = ordered.select(
-        *["process_id", "thread_id", "start_ns", "end_ns"],
+        *[*THREAD, "start_ns", "end_ns"],
         slot=pl.int_range(pl.len(), dtype=pl.Int64).over("process_id"),
         next=following,
     )
@@ -94,7 +96,7 @@ def _find_outermost_instances_between_key_ops(instances: pl.DataFrame, keys: pl.
     the preceding instance of the key op, or -1 if there is none.
     """
     rows = instances.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-    rows = rows.join(keys.select("process_id", "thread_id").unique(), on=["process_id", "thread_id"], nulls_equal=True)
+    rows = rows.join(keys.select(THREAD).unique(), on=THREAD, nulls_equal=True)
     by_process = keys.group_by("process_id", maintain_order=True)
     between = pl.concat([_find_instances_between_key_ops(rows, process_keys) for _, process_keys in by_process]).sort(
         "row"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-STREAM = ("process_id", "device_id", "context_id", "stream_id")
-READ = (*STREAM, "start_ns", "end_ns", "graph_node_id")
+from tracekit.core.relations import STREAM
+
+_STREAM = ("process_id", *STREAM)
+READ = (*_STREAM, "start_ns", "end_ns", "graph_node_id")
 MAX_OVERLAP_NS, MAX_ROUNDING_NS = 100_000, 1_000
 """Overlaps up to these durations are normal: of an activity with one that starts and ends later, because programmatic
 dependent launches start the next kernel early, and with one that ends earlier, because some times are rounded to µs."""
@@ -26,8 +28,8 @@ def find_overrunning_activities(activities: pl.DataFrame) -> pl.DataFrame:
         ``next_row`` and ``next_ns`` (row number and start of the next activity), in order of ``row``.
     """
     launched = activities.with_row_index("row").filter(pl.col("graph_node_id").fill_null(0) == 0)
-    ordered = launched.sort(*STREAM, "start_ns", "end_ns", nulls_last=True, maintain_order=True)
-    is_same_stream = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in STREAM)
+    ordered = launched.sort(*_STREAM, "start_ns", "end_ns", nulls_last=True, maintain_order=True)
+    is_same_stream = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in _STREAM)
     is_same_stream &= pl.col("stream_id").is_not_null()
     next_start, next_end = pl.col("start_ns").shift(-1), pl.col("end_ns").shift(-1)
     overlap = pl.col("end_ns") - next_start

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.core.relations import CALL, THREAD, join_calls
 from tracekit.core.trees import sum_over_ancestors
 from tracekit.schemas.callstacks import iterate_frame_batches
 
@@ -60,14 +61,14 @@ def read_stack_ids_of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.Lazy
     Returns:
         One id per call. It is null if the call or its stack was not recorded.
     """
-    key, moment = ["process_id", "correlation_id"], ["process_id", "thread_id", "timestamp_ns"]
-    columns = [*key, "thread_id", "stack_id", pl.col("start_ns").alias("timestamp_ns")]
-    known = frames("api_calls").select(columns).join(calls.lazy().select(key).unique(), on=key, how="semi")
+    moment = [*THREAD, "timestamp_ns"]
+    columns = [*CALL, "thread_id", "stack_id", pl.col("start_ns").alias("timestamp_ns")]
+    known = frames("api_calls").select(columns).join(calls.lazy().select(CALL).unique(), on=CALL, how="semi")
     python = frames("python_samples").filter(pl.col("kind").cast(pl.String) == "cuda")
     python = python.select(*moment, python_id="stack_id").unique(moment, keep="first", maintain_order=True)
-    joined = known.unique(key, keep="first", maintain_order=True).join(python, on=moment, how="left")
-    ids = joined.select(*key, pl.coalesce("stack_id", "python_id").alias("stack_id")).collect()
-    return calls.join(ids, on=key, how="left", maintain_order="left")["stack_id"]
+    joined = known.unique(CALL, keep="first", maintain_order=True).join(python, on=moment, how="left")
+    ids = joined.select(*CALL, pl.coalesce("stack_id", "python_id").alias("stack_id")).collect()
+    return join_calls(calls, ids, "first", "left")["stack_id"]
 
 
 def _build_distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit import schemas
 from tracekit.errors import TracekitError, create_choices_hint, warn
 from tracekit.registry.tables import count_rows, prefetch, scan_table
 
@@ -14,29 +15,17 @@ if TYPE_CHECKING:
 
     Time = tuple[int | None, int | None]
 
-TIMED = ("kernels", "memcpys", "memsets", "graph_launches", "api_calls", "nvtx_ranges", "osrt_calls")
-OTHER_TIMED = (
-    *("syncs", "cuda_events", "nvtx_marks", "gpu_metrics", "cpu_samples", "cpu_scheduling", "memory_events"),
-    *(
-        "memory_pool_events",
-        "cpu_page_faults",
-        "gpu_page_faults",
-        "overheads",
-        "jit_operations",
-        "gpu_context_switches",
-        "cuda_graph_events",
-    ),
-    *("cuda_graph_node_events", "syscalls", "library_calls", "cuda_overheads", "python_samples"),
-)
-ON_DEVICES = ("kernels", "memcpys", "memsets", "graph_launches", "syncs", "gpu_metrics", "ncu_launches")
-IN_DOMAINS = ("nvtx_ranges", "nvtx_marks", "ncu_nvtx_ranges")
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 
 
-def find_time_span(view: TraceView, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
-    """Return the earliest and the latest time in the given tables, in ns. Return None if the tables have no rows."""
+def find_time_span(view: TraceView, tables: Sequence[str] | None = None) -> tuple[int, int] | None:
+    """Return the earliest and the latest time in the given tables, in ns. Return None if the tables have no rows.
+
+    The default tables are activities, API calls, NVTX ranges and calls of the OS runtime.
+    """
     import polars as pl
 
+    tables = schemas.list_tables("event") if tables is None else tables
     columns = {name: [c for c in _TIMES if c in view.tables.schema(name).names] for name in tables}
     prefetch(view.tables, columns)
     ends = []
@@ -72,14 +61,14 @@ def _check_devices(view: TraceView, devices: Sequence[int]) -> None:
     known = _find_distinct_values(view, ["devices"], "device_id")
     if set(devices) <= set(known):
         return
-    known = sorted({*known, *_find_distinct_values(view, ON_DEVICES, "device_id")})
+    known = sorted({*known, *_find_distinct_values(view, _list_recorded_tables("device_id"), "device_id")})
     if missing := [d for d in devices if d not in known]:
         hint = f"choose one of these GPUs: {', '.join(map(str, known))}" if known else "the capture contains no GPUs"
         raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=view.path, hint=hint)
 
 
 def _check_domains(view: TraceView, domains: Sequence[str]) -> None:
-    known = _find_distinct_values(view, IN_DOMAINS, "domain")
+    known = _find_distinct_values(view, _list_recorded_tables("domain"), "domain")
     for missing in (d for d in domains if d and d not in known):
         hint = create_choices_hint("domains", sorted(known), missing, quoted=True)
         warn(f"there is no NVTX domain {missing!r} in the capture; {hint}", path=view.path)
@@ -94,11 +83,17 @@ def _check_time(view: TraceView, time: Time) -> None:
     duration = view.info.get("duration_ns", "")
     if duration.isdecimal() and (start or 0) < int(duration) and (end is None or end > 0):
         return
-    known = find_time_span(view, [*TIMED, *OTHER_TIMED])
+    known = find_time_span(view, _list_recorded_tables(*_TIMES))
     if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
         message = f"the capture has no events {_format_window(time)}"
         hint = f"the capture has events from {_format_ms(known[0])} to {_format_ms(known[1])}"
         raise TracekitError(message, path=view.path, hint=hint)
+
+
+def _list_recorded_tables(*columns: str) -> list[str]:
+    """Return the tables that profilers record and that have at least one of the given columns."""
+    tables = schemas.tables().items()
+    return [name for name, schema in tables if schema.recorded_by and any(c in schema for c in columns)]
 
 
 def _find_distinct_values(view: TraceView, tables: Iterable[str], column: str) -> list[Any]:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     RollupKey = tuple[frozenset[Selection], Aggregation]
 
-_CALL = ("process_id", "correlation_id")
 _LAUNCHES = "launches"
 """Entry of ``RecordedTables._checked`` that states that the calls of kernels were looked up."""
 
@@ -297,11 +296,11 @@ class RecordedTables(CachedTables):
             return
         import polars as pl
 
-        from tracekit.core.launches import count_kernels_without_calls
+        from tracekit.core.relations import CALL, count_kernels_without_calls
 
         check_polars_can_run()
         self._checked.add(_LAUNCHES)
-        kernels, calls = (pl.DataFrame(read_chunks(self, name, _CALL)) for name in ("kernels", "api_calls"))
+        kernels, calls = (pl.DataFrame(read_chunks(self, name, CALL)) for name in ("kernels", "api_calls"))
         counts = count_kernels_without_calls(kernels, calls)
         if counts.count:
             warn(counts.describe(calls.height), path=self.path)

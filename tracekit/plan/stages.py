@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 PROJECTIONS = "nvtx_projections"
 KERNELS = "kernels"
-WITH_CALLS = ("kernels", "memcpys", "memsets", "graph_launches", "syncs", "cuda_events")
 """Tables whose correlated columns are null in a trace without API calls."""
 METRIC_DOC = "Metric of Nsight Compute, in base units."
 GRAPH_NODES = "graph_nodes"
@@ -176,7 +175,8 @@ class Correlated(Stage):
             return (
                 self._correlation.compute_projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
             )
-        if count_rows(self._base, name) and (name not in WITH_CALLS or count_rows(self._base, "api_calls")):
+        has_calls = name in (*schemas.list_tables("activity"), *schemas.list_tables("synchronization"))
+        if count_rows(self._base, name) and (not has_calls or count_rows(self._base, "api_calls")):
             return self._correlation.compute_columns(name, columns).to_arrow()
         return self._compute_uncorrelated_columns(name, columns)
 

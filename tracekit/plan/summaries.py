@@ -6,8 +6,8 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tracekit import schemas
 from tracekit.plan.tables import get_rollup
-from tracekit.registry.notices import GPU_ACTIVITIES
 from tracekit.registry.tables import prefetch, scan_table
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tracekit.plan.view import TraceView
 
 
-_OPS = ("nvtx_ranges", "kernels", "graph_launches")
+_OPS = ("nvtx_ranges", *schemas.list_tables("kernel"))
 _TABLES: Mapping[str, Sequence[str]] = {
     "kernels": ("kernels",),
     **dict.fromkeys(("ops", "groups", "nvtx_gpu", "iterations"), _OPS),
     "nvtx": ("nvtx_ranges",),
     "api": ("api_calls",),
     "copies": ("memcpys", "memsets"),
-    "idle": GPU_ACTIVITIES,
+    "idle": schemas.list_tables("activity"),
 }
 """Tables from which the rows of each kind result."""
 _MAX_REASON = 1000

@@ -14,10 +14,9 @@ from tracekit.registry.describe import format_row_count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_ACTIVITIES = ("kernels", "graph_launches")
 COMPUTED_TABLES: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(("ops", "op_instances", "iterations", "group_nodes"), _ACTIVITIES),
-    "nvtx_projections": ("nvtx_ranges", *_ACTIVITIES),
+    **dict.fromkeys(("ops", "op_instances", "iterations", "group_nodes"), schemas.list_tables("kernel")),
+    "nvtx_projections": ("nvtx_ranges", *schemas.list_tables("kernel")),
 }
 """The recorded tables from which computed tables result, by name."""
 _OVERHEADS = ("overheads", "cuda_overheads")

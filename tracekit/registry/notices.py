@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracekit import schemas
 from tracekit.registry.absence import State
 from tracekit.registry.tables import count_rows
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tracekit.registry.interface import View
     from tracekit.text.names import TableName
 
-GPU_ACTIVITIES: tuple[TableName, ...] = ("kernels", "memcpys", "memsets", "graph_launches")
 """Tables with the work of GPUs."""
 _OTHER_GPU_TABLES: tuple[TableName, ...] = (
     *("graphics_calls", "graphics_workloads", "openacc_events", "video_engine_workloads"),
@@ -71,12 +71,12 @@ def explain_missing_gpu_work(view: View) -> Absence | None:
     Returns:
         The reason, or None if there are any, or if captures in this format contain neither.
     """
-    if any(view.tables.count_many([*GPU_ACTIVITIES, "ncu_launches"]).values()):
+    if any(view.tables.count_many([*schemas.list_tables("activity"), "ncu_launches"]).values()):
         return None
-    other = view.explain_missing_tables((*GPU_ACTIVITIES, *_OTHER_GPU_TABLES))
+    other = view.explain_missing_tables((*schemas.list_tables("activity"), *_OTHER_GPU_TABLES))
     if other.state is State.NOT_DECODED:
         return other
-    for tables in (GPU_ACTIVITIES, ("ncu_launches",)):
+    for tables in (schemas.list_tables("activity"), ("ncu_launches",)):
         absence = view.explain_missing_tables(tables)
         if absence.state is not State.NOT_APPLICABLE:
             return absence

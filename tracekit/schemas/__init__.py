@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from google.protobuf.descriptor_pool import DescriptorPool
 
+    from tracekit.text.names import TableName
+
 SCHEMA_VERSION = 1
 ALL_COLUMNS = "*"
 """Key that stands for all columns of a table that correlation computes as a whole."""
@@ -153,10 +155,28 @@ def table(name: str) -> TableSchema:
 
 
 @functools.cache
+def list_tables(role: str) -> tuple[TableName, ...]:
+    """Return the names of the tables with a role, in the order in which their rows are concatenated.
+
+    Args:
+        role: ``activity`` (what ran on a GPU), ``operation`` (activities that are not graphs as a whole), ``kernel``
+            (kernels, also those in graphs as a whole), ``synchronization`` (synchronizations and CUDA events), or
+            ``event`` (activities, API calls, NVTX ranges and calls of the OS runtime).
+    """
+    return tuple(_load_declaration("_relations")["roles"][role])
+
+
+@functools.cache
+def get_key(name: str) -> tuple[str, ...]:
+    """Return the columns by which tables refer to a ``thread``, an API ``call``, or a ``stream``."""
+    return tuple(_load_declaration("_relations")["keys"][name])
+
+
+@functools.cache
 def correlated_schema(name: str) -> TableSchema:
     """Return the schema of a table in a correlated trace, including the columns that correlation adds."""
-    base = table(name)
-    added = [c for g in _load_declaration("_correlation").values() if name in g["tables"] for c in g["columns"]]
+    base, groups = table(name), _load_declaration("_correlation").values()
+    added = [c for g in groups if name in (g.get("tables") or list_tables(g["role"])) for c in g["columns"]]
     return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(added)))
 
 
@@ -187,7 +207,7 @@ def read_table_name(schema: pa.Schema) -> str | None:
 def add_rollup_columns_to_schema(base: TableSchema) -> TableSchema:
     """Return the schema of a table in a rolled-up trace, in which GPU activities have additional columns for the op."""
     declared = _load_declaration("_rollup")
-    if base.name not in declared["tables"]:
+    if base.name not in list_tables(declared["role"]):
         return base
     return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(declared["columns"])))
 

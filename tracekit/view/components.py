@@ -10,10 +10,10 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from tracekit import schemas
 from tracekit.core.reports.steps import list_notes
 from tracekit.errors import TracekitError
 from tracekit.plots import draw_figure
-from tracekit.registry.notices import GPU_ACTIVITIES
 from tracekit.trace import get_trace_view
 from tracekit.view.state import make_url
 
@@ -139,7 +139,7 @@ def build_step_notes(context: Context) -> list[Any]:
     The list is empty for a capture without ranges, GPU activities and recorded iterations.
     """
     recorded = context.capture.trace.count("iterations") > 0
-    if not recorded and not context.capture.has_rows_in_any("nvtx_ranges", *GPU_ACTIVITIES):
+    if not recorded and not context.capture.has_rows_in_any("nvtx_ranges", *schemas.list_tables("activity")):
         return []
     try:
         notes = list_notes(context.capture.trace.stats("steps") if recorded else context.read_report("steps"))

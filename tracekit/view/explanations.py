@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from dash import html
 
+from tracekit import schemas
 from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import TracekitError
 from tracekit.plots import bars
-from tracekit.registry.notices import GPU_ACTIVITIES
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid, ranks
 
@@ -31,7 +31,7 @@ _STATUS = "The steps are being examined …"
 
 def build_panel_of_capture(context: Context) -> Any:
     """Return a panel that explains the aggregated iterations of the page, or None without GPU activities."""
-    if not context.capture.has_rows_in_any(*GPU_ACTIVITIES):
+    if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
         return None
     trace = context.capture.get_aggregated_trace(context.state.at)
     explain = get_trace_view(trace).explanation
@@ -46,7 +46,7 @@ def list_causes(context: Context) -> list[str]:
     Raises:
         TracekitError: The steps cannot be explained.
     """
-    if not context.capture.has_rows_in_any(*GPU_ACTIVITIES):
+    if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
         return []
     explanation = get_trace_view(context.capture.get_aggregated_trace(context.state.at)).explanation()
     return [cause.cause for cause in explanation.causes] if explanation.is_answered else []

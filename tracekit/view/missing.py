@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dash import html
 
+from tracekit import schemas
 from tracekit.trace import get_trace_view
 from tracekit.view.datasets import find_dataset
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-EVENTS = ("kernels", "memcpys", "memsets", "graph_launches", "api_calls", "nvtx_ranges", "osrt_calls")
+EVENTS = schemas.list_tables("event")
 """Tables with the events of programs."""
 
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit import schemas
+
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-_THREAD = ("process_id", "thread_id")
+_THREAD = schemas.get_key("thread")
 
 
 def has_recorded_rollup(trace: Trace) -> bool:

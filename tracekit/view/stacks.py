@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import polars as pl
 
+from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.schemas.callstacks import iterate_frame_batches
 from tracekit.trace import get_trace_view
@@ -24,7 +25,7 @@ WEIGHTS = {"samples": "Number", "time": "Time"}
 PARAMETERS = ("events", "weight", "thread", "start", "end")
 """URL parameters of the page, which are also the arguments of its tables."""
 _PYTHON_KINDS = {"python_samples": "periodic", "python_calls": "cuda"}
-_THREAD = ("process_id", "thread_id")
+_THREAD = schemas.get_key("thread")
 
 
 @dataclass(frozen=True, slots=True)

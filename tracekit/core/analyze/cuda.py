@@ -5,11 +5,16 @@ As in nsys, the rules apply to functions of the runtime API (``cudaMemcpy``), no
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from tracekit.core.categorical import match_categories_expr
-from tracekit.core.reports.report import CALL_KEY, Request
+from tracekit.core.relations import CALL, join_calls
 from tracekit.core.reports.summary import DURATION, sort_longest_first
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 _ASYNC_COPY, _SYNC_COPY, _SYNC_SET = r"^cudaMemcpy.*Async", r"^cudaMemcpy", r"^cudaMemset"
 _ASYNC = "Async"
@@ -71,8 +76,8 @@ def _read_operations_of_calls(
         columns: Further columns of this table to return.
         call_condition: Boolean expression that selects rows of ``api_calls``.
     """
-    calls = request.frames("api_calls").select(*CALL_KEY, "name").filter(call_condition).rename({"name": "api_name"})
+    calls = request.frames("api_calls").select(*CALL, "name").filter(call_condition).rename({"name": "api_name"})
     rows = request.frames(table).select("start_ns", DURATION, "bytes", *_PLACE, "correlation_id", *columns)
     green = pl.col("green_context_id")
-    joined = rows.join(calls, on=CALL_KEY, how="inner", maintain_order="left_right")
+    joined = join_calls(rows, calls, "all")
     return joined.with_columns(pl.when(green != 0).then(green).alias("green_context_id"))

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals import latest_end_before_expr
+from tracekit.core.relations import OPERATIONS
 from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
 from tracekit.core.reports.summary import sort_longest_first
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request
 
-OPERATIONS = ("kernels", "memcpys", "memsets")
 _DEVICE = ("process_id", "device_id")
 _NS_PER_MS = 1_000_000
 _STEPS = {"start_ns": 1, "end_ns": -1}

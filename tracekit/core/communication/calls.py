@@ -31,7 +31,7 @@ import polars as pl
 
 from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories_expr
-from tracekit.core.processes import fill_process_ids
+from tracekit.core.relations import fill_process_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable

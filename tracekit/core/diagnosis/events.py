@@ -15,8 +15,8 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.categorical import decode_categories, map_categories_expr
-from tracekit.core.correlate import CALL, STREAM, find_first_row_numbers
 from tracekit.core.diagnosis import kinds
+from tracekit.core.relations import ACTIVITIES, CALL, STREAM, find_first_row_numbers
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Int32s = npt.NDArray[np.int32]
 
-TABLES = ("kernels", "memcpys", "memsets", "graph_launches")
 _IDS = {
     "kernels": "kernel_id",
     "memcpys": "memcpy_id",
@@ -39,7 +38,7 @@ _IDS = {
 }
 _LAUNCHING_KINDS = {
     table: kinds.CALL_NUMBERS[kind]
-    for table, kind in zip(TABLES, ("launch", "copy", "memset", "graph_launch"), strict=True)
+    for table, kind in zip(ACTIVITIES, ("launch", "copy", "memset", "graph_launch"), strict=True)
 }
 _STREAM_AND_GRAPH = (*STREAM[1:], "graph_node_id")
 READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -311,7 +310,7 @@ def _name_launching_calls(calls: pl.DataFrame, operations: pl.DataFrame) -> pl.S
 
 def _read_operations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the GPU operations of all processes that have a duration, and their streams."""
-    parts = [_read_operations_of_table(frames, table) for table in TABLES]
+    parts = [_read_operations_of_table(frames, table) for table in ACTIVITIES]
     rows = pl.concat(parts).filter(pl.col("end_ns") >= pl.col("start_ns"))
     lanes = rows.select(STREAM).unique(maintain_order=True).sort(STREAM).with_row_index("lane")
     rows = rows.join(lanes, on=list(STREAM), how="left", maintain_order="left", nulls_equal=True)
@@ -321,7 +320,7 @@ def _read_operations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
     size, no_name = pl.lit(None, pl.Int64), pl.lit(None, pl.Categorical)
     columns: dict[str, pl.Expr] = {
-        "table": pl.lit(table, pl.Enum(TABLES)),
+        "table": pl.lit(table, pl.Enum(ACTIVITIES)),
         "id": pl.col(_IDS[table]),
         **{c: pl.col(c) for c in (*CALL, *STREAM, "start_ns", "end_ns")},
         "bytes": size,

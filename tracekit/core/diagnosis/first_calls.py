@@ -19,6 +19,7 @@ from tracekit.core import intervals
 from tracekit.core.categorical import decode_categories_expr
 from tracekit.core.diagnosis.answer import FirstCall
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+from tracekit.core.relations import THREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,6 @@ _COMPILING = (
     r"^Xla(Compile|Emit|Optimize|PassPipeline)|(?i)nvrtc|^(cu|hip)link|_compile\.|compile_fx|backend_compile"
     r"|compile_and_load|triton.*compile|torchdynamo.*(convert|compile)|^compile"
 )
-_TRACK = ("process_id", "thread_id")
 _SETUP_KINDS = [CALL_NUMBERS[kind] for kind in ("allocate", "other", "query", "synchronize")]
 
 SCHEMA = {
@@ -95,7 +95,7 @@ def list_first_calls(events: Events, first_calls: pl.DataFrame) -> Iterator[Firs
 
 def _read_operation_ranges(events: Events) -> pl.DataFrame:
     """Return the ranges of a framework, with the time that no range within them covers: ``own_ns``."""
-    columns = ("start_ns", "end_ns", *_TRACK, "name", "payload_text", "kind")
+    columns = ("start_ns", "end_ns", *THREAD, "name", "payload_text", "kind")
     rows = events.read("nvtx_ranges").filter(
         (pl.col("kind").cast(pl.String) == "push_pop") & (pl.col("end_ns") > pl.col("start_ns"))
     )
@@ -110,7 +110,7 @@ def _read_operation_ranges(events: Events) -> pl.DataFrame:
             .clear()
         )
     parents = intervals.NestingIndex.from_intervals(
-        rows_of_operations.select("start_ns", "end_ns", *_TRACK), by=_TRACK
+        rows_of_operations.select("start_ns", "end_ns", *THREAD), by=THREAD
     ).find_parents()
     inside = rows_of_operations.select(parent=parents, ns=pl.col("end_ns") - pl.col("start_ns")).drop_nulls("parent")
     sums = inside.group_by("parent").agg(pl.col("ns").sum())

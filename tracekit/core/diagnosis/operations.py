@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+from tracekit.core.relations import STREAM
 from tracekit.system.sorting import create_series, sort_and_deduplicate
 
 if TYPE_CHECKING:
@@ -245,8 +246,7 @@ def join_synchronizations(items: Items, events: Events, table: str) -> pl.DataFr
         One row per row of the table with a call in the model, in order of items: ``item``, ``event_sync_id``, and
         ``lane``, which is null if the stream has no operations.
     """
-    stream = ("device_id", "context_id", "stream_id")
-    rows = events.read(table).select("correlation_id", "event_sync_id", *stream).drop_nulls("correlation_id").collect()
+    rows = events.read(table).select("correlation_id", "event_sync_id", *STREAM).drop_nulls("correlation_id").collect()
     is_call = items.call >= 0
     of_items = pl.DataFrame(
         {
@@ -256,7 +256,7 @@ def join_synchronizations(items: Items, events: Events, table: str) -> pl.DataFr
     )
     joined = of_items.join(rows, on="correlation_id", maintain_order="left_right")
     lanes = events.lanes.filter(pl.col("stream_id").is_not_null())
-    joined = joined.join(lanes, on=stream, how="left", maintain_order="left", nulls_equal=True)
+    joined = joined.join(lanes, on=STREAM, how="left", maintain_order="left", nulls_equal=True)
     return joined.select("item", "event_sync_id", pl.col("lane").cast(pl.Int64))
 
 

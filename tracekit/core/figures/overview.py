@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.dlprof.model import ModelSummary
+from tracekit.core.relations import ACTIVITIES
 from tracekit.core.rollup import tables
 from tracekit.core.rollup.measures import KERNEL_KINDS
 from tracekit.errors import MissingTableError
-from tracekit.registry.notices import GPU_ACTIVITIES
 
 if TYPE_CHECKING:
     from tracekit.core.figures import FigureInputs
@@ -73,7 +73,7 @@ def op_groups(inputs: FigureInputs) -> pl.DataFrame:
 
 
 def _get_rollup_with_gpu_activities(inputs: FigureInputs) -> Rollup:
-    if not any(inputs.view.tables.count_many(GPU_ACTIVITIES).values()):
+    if not any(inputs.view.tables.count_many(ACTIVITIES).values()):
         raise MissingTableError("the capture has no GPU activities")
     return inputs.get_rollup()
 

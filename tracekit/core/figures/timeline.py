@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals, memory
-from tracekit.core.correlate import ACTIVITIES
+from tracekit.core.relations import ACTIVITIES
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 from tracekit.registry.tables import scan_table
 

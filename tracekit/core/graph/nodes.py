@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit.core.dlprof.model import ModelSummary
 from tracekit.core.ops.identity import BACKWARD_SUFFIX
+from tracekit.core.relations import THREAD
 from tracekit.core.rollup import tables
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ ELEMENT_BYTES = {
 }
 """Size of an element in bytes, keyed by data type."""
 _OP_COLUMNS = ("op_id", "op_name", "op_type", "direction", "data_type", "tensor_core_support")
-_THREAD = ["process_id", "thread_id"]
 _LIMIT = 1 << 62
 _SHAPES = pl.List(pl.List(pl.Int64))
 
@@ -331,12 +331,12 @@ def build_node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
         in ``nodes``), ``is_control``.
     """
     instances = rollup.measures.instances
-    first = instances.filter(pl.col("index") == 0).sort("op").select("op", *_THREAD, "forward")
+    first = instances.filter(pl.col("index") == 0).sort("op").select("op", *THREAD, "forward")
     rows = nodes.select("op").with_row_index("node").join(first, on="op", how="left", maintain_order="left")
     rows = rows.with_columns(pl.col("node").cast(pl.Int64), source_op=instances["op"].gather(rows["forward"]))
     sources = rows.select(input="node", source_op="op")
     data = rows.select("node", "source_op").join(sources, on="source_op").drop("source_op")
-    control = rows.select("node", input=pl.col("node").shift(1).over(_THREAD)).drop_nulls()
+    control = rows.select("node", input=pl.col("node").shift(1).over(THREAD)).drop_nulls()
     both = [f.select("node", "input", is_control=pl.lit(c)) for f, c in ((data, False), (control, True))]
     return pl.concat(both).filter(pl.col("node") != pl.col("input")).sort("node", "is_control")
 

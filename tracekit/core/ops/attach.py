@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.core.correlate import CALL, find_first_row_numbers
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.axis import replace_with_null_unless
+from tracekit.core.relations import CALL, THREAD, find_first_row_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,7 +192,7 @@ def find_instances_of_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.
         One row per call: ``instance`` (row number in ``instances``) and ``root_call`` (row number of the call that is
         the root of its unassociated instance, possibly the call itself). At most one of them is not null.
     """
-    own = find_last_containing_intervals(calls, instances, by=["process_id", "thread_id"])
+    own = find_last_containing_intervals(calls, instances, by=THREAD)
     left = calls.with_row_index("row").filter(own.is_null())
     shared = find_last_containing_intervals(left, instances, by=["process_id"])
     outside = left.filter(shared.is_null() & left["has_work"])

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import polars as pl
 
 from tracekit.core import trees
-from tracekit.core.correlate import THREAD, Ranges
+from tracekit.core.correlate import Ranges
 from tracekit.core.ops.step_names import label_ranges
+from tracekit.core.relations import THREAD
 from tracekit.core.trees import compute_depths
 
 if TYPE_CHECKING:

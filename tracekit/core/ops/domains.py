@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.correlate import THREAD
 from tracekit.core.ops.dialect import DialectTables, Timeline, build_op_tree_and_paths, build_timeline_instances
 from tracekit.core.ops.step_names import remove_star_expr
+from tracekit.core.relations import THREAD
 from tracekit.core.trees import find_nearest_matching_rows
 
 KEY = ["domain", "text"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.correlate import THREAD
 from tracekit.core.ops.dialect import (
     PYTHON_FUNCTIONS,
     Dialect,
@@ -22,6 +21,7 @@ from tracekit.core.ops.dialect import (
     build_timeline_instances,
 )
 from tracekit.core.ops.step_names import remove_star_expr
+from tracekit.core.relations import THREAD
 from tracekit.core.trees import find_nearest_matching_rows
 
 

@@ -8,9 +8,9 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.categorical import match_categories_expr
-from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes.recipe import RANK, Tables, recipe
 from tracekit.core.recipes.sources import read_kernels
+from tracekit.core.relations import CALL, STREAM, fill_process_ids, join_calls
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 
 if TYPE_CHECKING:
@@ -23,10 +23,9 @@ _BUSY, _OVERLAPS, _ACTIVITIES, _IDLE = "busy", "overlaps", "activities", "idle"
 _KIND, _CAUSE = pl.Enum(KINDS), pl.Enum(CAUSES)
 _NCCL = r"^(?:_Z\d+)?nccl"
 _GRAPH = "CUDA graph"
-_CALL_KEY = ["process_id", "correlation_id"]
 _HAS_ID = pl.col("correlation_id") != 0
 _TIMES = ["start_ns", "end_ns"]
-_STREAM = ["process_id", "device_id", "context_id", "stream_id"]
+_STREAM = ["process_id", *STREAM]
 _STEP = "ProfilerStep"
 _NS_PER_US = 1000
 _SUMS = ("total", *KINDS, "overlap", "idle")
@@ -80,8 +79,8 @@ def _find_stream_idle_times(request: Request, rows: pl.DataFrame) -> pl.DataFram
     The cause is ``host_wait`` if the next activity was launched after the end of the previous one, ``kernel_wait`` if
     it was launched earlier and the stream is idle for less than the option ``delay``, and ``other`` in all other cases.
     """
-    calls = request.frames("api_calls").filter(_HAS_ID).select(*_CALL_KEY, launch_ns="start_ns").collect()
-    rows = rows.join(calls.unique(_CALL_KEY, keep="first"), on=_CALL_KEY, how="left")
+    calls = request.frames("api_calls").filter(_HAS_ID).select(*CALL, launch_ns="start_ns").collect()
+    rows = join_calls(rows, calls, "first", "left")
     rows = rows.sort(*_STREAM, "start_ns").with_columns(previous_end=intervals.latest_end_before_expr(_STREAM))
     gaps = rows.with_columns(idle_ns=pl.col("start_ns") - pl.col("previous_end")).filter(pl.col("idle_ns") > 0)
     is_late = (pl.col("launch_ns") > pl.col("previous_end")).fill_null(value=False)
@@ -146,8 +145,8 @@ def _select_activities_of_steps(rows: pl.DataFrame, request: Request) -> pl.Data
     limit = _compute_launch_deadline(request.frames, request.get_text("steps"))
     if limit is None:
         return rows
-    calls = request.frames("api_calls").filter(_HAS_ID & (pl.col("start_ns") < limit)).select(_CALL_KEY).collect()
-    return rows.join(calls.unique(), on=_CALL_KEY, how="semi")
+    calls = request.frames("api_calls").filter(_HAS_ID & (pl.col("start_ns") < limit)).select(CALL).collect()
+    return join_calls(rows, calls, "first", "semi")
 
 
 def _compute_launch_deadline(frames: Frames, steps_option: str) -> int | None:

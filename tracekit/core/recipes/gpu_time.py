@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.correlate import ACTIVITIES
 from tracekit.core.intervals import compute_union_durations, intersect_unions
 from tracekit.core.recipes.recipe import RANK, Tables, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr
+from tracekit.core.relations import ACTIVITIES
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals import CoveredTime, intersect_unions
-from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Tables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr
+from tracekit.core.relations import fill_process_ids
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Clock, Request

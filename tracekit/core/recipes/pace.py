@@ -15,8 +15,8 @@ from tracekit.core.recipes.statistics import (
     quartile_exprs,
     sum_counts,
 )
+from tracekit.core.relations import THREAD
 from tracekit.core.reports.nvtx import project_ranges
-from tracekit.core.reports.report import THREAD
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals.containment import find_shortest_containers
+from tracekit.core.relations import ACTIVITIES, CALL, OPERATIONS, THREAD
 from tracekit.core.reports.nvtx import (
     CHILDREN,
     add_child_aggregates,
     compute_range_gpu_extents,
     pair_ranges_with_launches,
 )
-from tracekit.core.reports.report import CALL_KEY, THREAD
 from tracekit.core.reports.sources import read_attributable_ranges
 from tracekit.core.trees import MAX_LEVELS, compute_depths, concat_strings_from_root, skip_middle_ancestors
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames
 
 _NODE_KEY = ("process_id", "graph_node_id")
-_NODE_TABLES = ("kernels", "memcpys", "memsets")
 _BOUNDS = ("start_ns", "end_ns")
 _GPU_BOUNDS = ("gpu_start_ns", "gpu_end_ns")
 _GRAPHS = "graph_launches"
@@ -71,12 +70,10 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
 
 def _read_launching_calls(frames: Frames) -> pl.DataFrame:
     """Return the API calls that launched activities, with the first start, first end and last end of the activities."""
-    times = (
-        frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in (*_NODE_TABLES, _GRAPHS)
-    )
-    extents = pl.concat(times).group_by(*CALL_KEY).agg(_FIRST_START, _FIRST_END, _LAST_END)
-    calls = frames("api_calls").select(*CALL_KEY, "thread_id", *_BOUNDS)
-    return calls.join(extents, on=CALL_KEY, how="inner").select(_COLUMNS).collect()
+    times = (frames(t).select(*CALL, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in ACTIVITIES)
+    extents = pl.concat(times).group_by(*CALL).agg(_FIRST_START, _FIRST_END, _LAST_END)
+    calls = frames("api_calls").select(*CALL, "thread_id", *_BOUNDS)
+    return calls.join(extents, on=CALL, how="inner").select(_COLUMNS).collect()
 
 
 def _read_graph_launches(frames: Frames) -> pl.DataFrame:
@@ -169,7 +166,7 @@ def _read_node_activities(frames: Frames, *, use_original_creation_times: bool =
         right_on=list(_NODE_KEY),
         how="inner",
     )
-    tables = (frames(t).select(*_NODE_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in _NODE_TABLES)
+    tables = (frames(t).select(*_NODE_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in OPERATIONS)
     activities = pl.concat(tables).drop_nulls("graph_node_id")
     joined = activities.join(nodes.lazy(), on=_NODE_KEY, how="inner", maintain_order="left")
     return joined.with_columns(gpu_first_end_ns="gpu_end_ns").select(_COLUMNS).collect()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals import CoveredTime
-from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes.projection import nest_projections, project_ranges_and_nodes
 from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Tables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr, read_kernels
+from tracekit.core.relations import fill_process_ids
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:

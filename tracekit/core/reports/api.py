@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from tracekit.core.categorical import map_categories_expr
+from tracekit.core.relations import CALL, THREAD, join_calls
 from tracekit.core.reports.names import format_dimensions_expr, strip_api_version_expr
 from tracekit.core.reports.numbers import round_to_tenths_expr
-from tracekit.core.reports.report import CALL_KEY, THREAD, Request
 from tracekit.core.reports.sources import join_thread_names, read_api_calls, read_kernels, read_osrt_calls
 from tracekit.core.reports.summary import (
     DURATION,
@@ -15,6 +17,9 @@ from tracekit.core.reports.summary import (
     statistics_exprs,
     summarize_groups,
 )
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 _SYSTEM_CALL = 107
 _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
@@ -78,8 +83,8 @@ def _read_kernel_executions(request: Request, *columns: str) -> pl.LazyFrame:
     launches = read_api_calls(request.frames, "name").rename(
         {"name": "api_name", "start_ns": "call_start_ns", "end_ns": "call_end_ns"}
     )
-    rows = read_kernels(request, *CALL_KEY, "start_ns", "end_ns", *columns)
-    rows = rows.join(launches, on=CALL_KEY, how="inner", maintain_order="left_right")
+    rows = read_kernels(request, *CALL, "start_ns", "end_ns", *columns)
+    rows = join_calls(rows, launches, "all")
     wait = pl.col("start_ns") - pl.col("call_end_ns")
     return rows.with_columns(
         map_categories_expr(pl.col("api_name"), strip_api_version_expr),

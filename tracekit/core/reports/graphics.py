@@ -6,16 +6,21 @@ compared with nsys on exports with random rows.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
+from tracekit.core.relations import THREAD
 from tracekit.core.reports.names import strip_api_version_expr
-from tracekit.core.reports.report import THREAD, Request
 from tracekit.core.reports.sources import join_thread_names, set_open_range_ends
 from tracekit.core.reports.summary import (
     DURATION,
     sort_largest_total_first,
     summarize_groups,
 )
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 _VIDEO_APIS = {"video_encoder": "Encoder", "video_decoder": "Decoder", "jpeg": "JPEG"}
 _VULKAN_API_CLASS = 53

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import memory, stacks
+from tracekit.core.relations import CALL, join_calls
 from tracekit.core.reports.names import format_hexadecimal_expr
-from tracekit.core.reports.report import CALL_KEY, Request, has_rows
+from tracekit.core.reports.report import Request, has_rows
 from tracekit.core.reports.sources import find_last_started_ranges, read_api_calls, read_attributable_ranges
 from tracekit.core.reports.summary import DURATION
 
@@ -136,8 +137,8 @@ def _read_allocations_and_peaks(request: Request) -> tuple[pl.DataFrame, pl.Data
 
 def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     """Add the API function, the innermost NVTX range and the call stack of each allocation."""
-    calls = read_api_calls(frames, "name").rename({"name": "function"}).unique(CALL_KEY, keep="first").collect()
-    launches = rows.select("memory_event_id", *CALL_KEY).join(calls, on=CALL_KEY, how="inner")
+    calls = read_api_calls(frames, "name").rename({"name": "function"}).collect()
+    launches = join_calls(rows.select("memory_event_id", *CALL), calls, "first")
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
     last_started = find_last_started_ranges(ranges, launches, "memory_event_id")
     names = ranges["name"].cast(pl.String).gather(last_started["range"]).alias("range_name")
@@ -145,7 +146,7 @@ def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
         last_started.with_columns(names).drop("range"), on="memory_event_id", how="left"
     )
     known = frames("stacks").select(stacks.READ).collect()
-    paths = stacks.build_stack_paths(known, stacks.read_stack_ids_of_calls(rows.select(CALL_KEY), frames))
+    paths = stacks.build_stack_paths(known, stacks.read_stack_ids_of_calls(rows.select(CALL), frames))
     return rows.join(added, on="memory_event_id", how="left", maintain_order="left").with_columns(paths)
 
 

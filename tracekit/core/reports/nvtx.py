@@ -23,12 +23,8 @@ from tracekit.core.intervals.containment import (
     list_contained_pairs,
     split_into_chains,
 )
+from tracekit.core.relations import CALL, OPERATIONS, THREAD, join_calls
 from tracekit.core.reports.names import range_tag_expr
-from tracekit.core.reports.report import (
-    CALL_KEY,
-    THREAD,
-    Request,
-)
 from tracekit.core.reports.sources import (
     read_api_calls,
     read_attributable_ranges,
@@ -49,10 +45,9 @@ from tracekit.system.sorting import create_series
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.core.reports.report import Frames
+    from tracekit.core.reports.report import Frames, Request
 
 _STYLE = pl.when(pl.col("kind") == "push_pop").then(pl.lit("PushPop")).otherwise(pl.lit("StartEnd")).alias("style")
-_ACTIVITIES = ("kernels", "memcpys", "memsets")
 _MAX_PAIRS_PER_KERNEL = 4
 _COPIES = pl.len().cast(pl.Int64)
 CHILDREN = pl.len().alias("children")
@@ -185,8 +180,8 @@ def add_child_aggregates(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFra
 
 
 def _read_kernel_durations(request: Request) -> pl.LazyFrame:
-    """Read the columns ``CALL_KEY``, ``name`` and ``duration_ns`` of kernels."""
-    return read_kernels(request, *CALL_KEY, "start_ns", "end_ns").select(*CALL_KEY, "name", DURATION)
+    """Read the columns ``CALL``, ``name`` and ``duration_ns`` of kernels."""
+    return read_kernels(request, *CALL, "start_ns", "end_ns").select(*CALL, "name", DURATION)
 
 
 def _has_repeated_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> bool:
@@ -195,8 +190,8 @@ def _has_repeated_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> bool:
     This is the case if the events of a capture were copied, so that many calls have the same correlation id. nsys joins
     each copy of a kernel to each copy of its call.
     """
-    counts = calls.group_by(CALL_KEY).len("calls").filter(pl.col("calls") > 1)
-    pairs = kernels.select(CALL_KEY).join(counts, on=CALL_KEY, how="inner")["calls"].sum()
+    counts = calls.group_by(CALL).len("calls").filter(pl.col("calls") > 1)
+    pairs = kernels.select(CALL).join(counts, on=CALL, how="inner")["calls"].sum()
     return bool(pairs > _MAX_PAIRS_PER_KERNEL * kernels.height)
 
 
@@ -205,8 +200,8 @@ def _join_kernels_to_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.Dat
 
     A kernel without a call has one row, in which the thread is null.
     """
-    joined = kernels.join(calls.with_columns(pl.col("process_id").alias("caller")), on=CALL_KEY, how="left")
-    return joined.drop("process_id", "correlation_id").rename({"caller": "process_id"})
+    joined = join_calls(kernels, calls.with_columns(pl.col("process_id").alias("caller")), "all", "left")
+    return joined.drop(CALL).rename({"caller": "process_id"})
 
 
 def _summarize_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
@@ -234,8 +229,8 @@ def _summarize_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, cal
     Ranges, kernels and calls that occur several times are processed once, and weighted by the number of occurrences.
     """
     ranges = ranges.group_by("domain", "name", "kind", *THREAD, "start_ns", "end_ns").agg(range_copies=_COPIES)
-    kernels = kernels.group_by(*CALL_KEY, "name", "duration_ns").agg(kernel_copies=_COPIES).with_row_index("kernel")
-    calls = calls.group_by(*CALL_KEY, "thread_id", "start_ns", "end_ns").agg(call_copies=_COPIES)
+    kernels = kernels.group_by(*CALL, "name", "duration_ns").agg(kernel_copies=_COPIES).with_row_index("kernel")
+    calls = calls.group_by(*CALL, "thread_id", "start_ns", "end_ns").agg(call_copies=_COPIES)
     launches = _join_kernels_to_calls(kernels, calls)
     launches = launches.with_columns(copies=pl.col("kernel_copies") * pl.col("call_copies").fill_null(1))
     launches = launches.sort("duration_ns")
@@ -322,16 +317,16 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
     return add_child_aggregates(_add_parents(projected.hstack(extents.drop("row"))), CHILDREN)
 
 
-def read_gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.DataFrame:
+def read_gpu_launches(frames: Frames, tables: Sequence[str] = OPERATIONS) -> pl.DataFrame:
     """Read the API calls that launched GPU activities, with the first start and the last end of the activities.
 
     The columns ``activity``, ``gpu_start_ns`` and ``gpu_end_ns`` are added. ``activity`` numbers the distinct
     correlation ids: calls of a process with the same correlation id have the same number.
     """
-    times = (frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in tables)
+    times = (frames(t).select(*CALL, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in tables)
     activities = pl.concat(times)
-    extent = activities.group_by(*CALL_KEY).agg(pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max())
-    return read_api_calls(frames).join(extent.with_row_index("activity"), on=CALL_KEY, how="inner").collect()
+    extent = activities.group_by(*CALL).agg(pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max())
+    return read_api_calls(frames).join(extent.with_row_index("activity"), on=CALL, how="inner").collect()
 
 
 def compute_range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

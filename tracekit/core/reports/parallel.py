@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from tracekit.core.categorical import string_ranks_expr
-from tracekit.core.reports.report import THREAD, Request
+from tracekit.core.relations import THREAD
 from tracekit.core.reports.summary import (
     DURATION,
     sort_largest_total_first,
     summarize_groups,
 )
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 
 def openmp_sum(request: Request) -> pl.LazyFrame:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
+from tracekit.core.relations import THREAD
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -20,8 +22,6 @@ Window = tuple[int | None, int | None]
 Without = Callable[..., Frames]
 Prefetch = Callable[[Computation], None]
 
-THREAD = ("process_id", "thread_id")
-CALL_KEY = ("process_id", "correlation_id")  # joins GPU activities to the API calls that launched them
 TIMES = ("start_ns", "end_ns")
 CALL_COLUMNS = (*THREAD, "correlation_id", *TIMES)
 RANGE_COLUMNS = ("range_id", *TIMES, "kind", *THREAD, "end_thread_id", "domain", "name")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.relations import CALL, THREAD, join_calls
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
-from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD
+from tracekit.core.reports.report import CALL_COLUMNS, RANGE_COLUMNS
 from tracekit.core.reports.summary import DURATION
 from tracekit.core.select import CONDITIONS
 
@@ -27,7 +28,7 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     """
     if not request.has_flag("nvtx-name"):
         return _read_kernels_with_selected_name(request).select("name", *columns)
-    needed = dict.fromkeys([*CALL_KEY, *columns])
+    needed = dict.fromkeys([*CALL, *columns])
     rows = _read_kernels_with_selected_name(request).select("name", *needed)
     return _add_range_name_prefixes(rows, request.get_frames_without(*_OF_LAUNCHES)).select("name", *columns)
 
@@ -102,7 +103,7 @@ def _add_range_name_prefixes(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame
     """
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
-    launches = named.select("kernel", *CALL_KEY).join(read_api_calls(frames).collect(), on=CALL_KEY, how="inner")
+    launches = join_calls(named.select("kernel", *CALL), read_api_calls(frames).collect(), "all")
     innermost = find_last_started_ranges(ranges, launches, "kernel").group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")
     named = named.with_columns(ranges["name"].gather(named["range"]).alias("range_name"))

@@ -27,6 +27,7 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.ops.attach import find_last_containing_intervals
 from tracekit.core.ops.step_names import STAR
+from tracekit.core.relations import THREAD
 from tracekit.core.rollup.measures import METRICS
 from tracekit.core.trees import Tree, mark_flagged_rows_and_descendants
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from tracekit.core.rollup.measures import Measures
 
 STATISTICS = ("count", "max", "min", "sum")
-_THREAD = ["process_id", "thread_id"]
 Style = Literal["extended", "dlprof"]
 _SUMMED = ("cpu", "api", "overhead")
 _COUNTED = ("op_count", "instance_count", "eligible_count", "uses_tc_count")
@@ -104,11 +104,11 @@ def _find_ops_on_other_threads(ops: Ops, step_op: int) -> pl.Series:
     An instance ran on another thread during a step if it started while a step was open in its process, on a thread that
     runs no steps.
     """
-    instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
+    instances = ops.instances.select("op", *THREAD, "start_ns", "end_ns")
     steps = instances.filter(pl.col("op") == step_op)
     starts = instances.with_columns(end_ns="start_ns")
-    during_step = find_last_containing_intervals(starts, steps, by=_THREAD[:1]).is_not_null()
-    same_thread = instances.select(_THREAD).with_row_index("row").join(steps, on=_THREAD, how="semi")["row"]
+    during_step = find_last_containing_intervals(starts, steps, by=THREAD[:1]).is_not_null()
+    same_thread = instances.select(THREAD).with_row_index("row").join(steps, on=THREAD, how="semi")["row"]
     inside = during_step & ~pl.int_range(pl.len()).is_in(same_thread.implode())
     return (
         instances.select("op", inside=inside)

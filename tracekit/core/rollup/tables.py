@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.correlate import CALL, THREAD
 from tracekit.core.ops.attach import ON_GPU
 from tracekit.core.ops.attach import TABLES as ACTIVITIES
+from tracekit.core.relations import CALL, THREAD
 from tracekit.core.rollup import groups
 from tracekit.core.rollup.measures import PARTS
 

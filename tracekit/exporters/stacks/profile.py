@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit import schemas
 from tracekit.errors import MissingTableError, TracekitError, create_choices_hint
 from tracekit.exporters.stacks.options import EVENTS
 from tracekit.registry.tables import scan_table
@@ -34,8 +35,8 @@ _PYTHON = {"python_samples": "periodic", "python_calls": "cuda"}
 _HINT = "record them with nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls"
 _PYTHON_HINT = "record them with nsys profile --python-sampling=true, or --python-backtrace=cuda for CUDA API calls"
 _EXPORT_HINT = "read the report, or export it with --include-blobs=true, because other exports lack Python call stacks"
-_THREAD = ["process_id", "thread_id"]
-_KEYS = {"none": [], "thread": _THREAD, "process": ["process_id"]}
+_THREAD = schemas.get_key("thread")
+_KEYS = {"none": [], "thread": [*_THREAD], "process": ["process_id"]}
 
 
 class FrameTextBatch(NamedTuple):

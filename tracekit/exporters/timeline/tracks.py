@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit import schemas
 from tracekit.registry.tables import scan_table
 
 if TYPE_CHECKING:
@@ -513,9 +514,9 @@ def _create_tensorflow_track(names: TrackNames, run: str | None, device: str | N
     return Track(names.create_tensorflow_group(run or ".", device or "unknown device"), name, (thread or 0,))
 
 
-_THREAD = ("process_id", "thread_id")
+_THREAD = schemas.get_key("thread")
 _DOMAIN = ("domain_id", "domain")
-_STREAM = ("process_id", "device_id", "context_id", "stream_id")
+_STREAM = ("process_id", *schemas.get_key("stream"))
 
 NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _create_nvtx_track, nests=True)
 START_END_TRACKS = Placement(("process_id", *_DOMAIN), _create_start_end_track)

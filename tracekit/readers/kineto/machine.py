@@ -48,7 +48,6 @@ _EARLIEST_UTC_NS = 946_684_800_000_000_000
 _INT32 = 1 << 31
 _MAX_TEXT_LENGTH = 200
 _NUMBER = re.compile(r"[0-9]{1,18}|[1-8][0-9]{18}")
-STREAM_TABLES = ("kernels", "memcpys", "memsets", "graph_launches", "cuda_events")
 
 
 def is_tracekit_export(metadata: Metadata) -> bool:
@@ -214,7 +213,7 @@ def _list_streams_with_activities(event_tables: Iterable[EventRows]) -> pl.DataF
     frames = [
         pl.DataFrame({n: pl.Series(r.track_columns[n]).cast(pl.Int64) for n in names}).unique()
         for r in event_tables
-        if r.name in STREAM_TABLES
+        if r.name in (*schemas.list_tables("activity"), "cuda_events")
     ]
     schema = dict.fromkeys(names, pl.Int64())
     return pl.concat([pl.DataFrame(schema=schema), *frames]).drop_nulls().unique().sort(pl.all())

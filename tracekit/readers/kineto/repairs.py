@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit import schemas
 from tracekit.readers.common import columns as col
 from tracekit.readers.kineto.keys import Slot
 from tracekit.system.forks import check_polars_can_run
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 PID_TEXT, RANK = "pid_text", "rank"
 """Names of the collected columns of process ids that are text, and of the numbers of their prefixes (0 for none)."""
 ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "overheads")
-_LAUNCHED = ("kernels", "memcpys", "memsets")
 _RANK_LABEL = r"\[[^\]]{1,100}\]|\([^)]{1,100}\)|[A-Za-z]{1,20}[\s_#=-]{0,2}[0-9]{1,6}"
 _PREFIXED_ID = re.compile(rf"\s*({_RANK_LABEL}|[^\s:/]{{1,100}}?)[\s:/_-]+([0-9]{{1,9}})\s*")
 _SUFFIXED_ID = re.compile(rf"\s*([0-9]{{1,9}})[\s:/_@-]{{0,9}}(?=[^0-9])({_RANK_LABEL})\s*")
@@ -207,7 +207,7 @@ def replace_missing_correlation_ids(tables: Tables) -> dict[str, dict[str, pa.Ar
     if "api_calls" not in repaired:
         return repaired
     calls = repaired["api_calls"]
-    activities = [repaired[name] for name in _LAUNCHED if name in repaired]
+    activities = [repaired[name] for name in schemas.list_tables("operation") if name in repaired]
     externals = [_find_external_ids(columns) for columns in activities]
     if all(col.is_all_null(external) for external in externals):
         return repaired

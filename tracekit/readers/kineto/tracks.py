@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit import schemas
 from tracekit.readers.common import columns as col
 from tracekit.readers.kineto import repairs
 from tracekit.readers.kineto.keys import Slot
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     Members = Mapping[str, pa.Array | pa.ChunkedArray]
 
 ON_CPU = repairs.ON_CPU
-ON_GPU = frozenset({"kernels", "memcpys", "memsets", "graph_launches"})
 STREAM_SLOTS = {"device_id": Slot.DEVICE, "context_id": Slot.CONTEXT, "stream_id": Slot.STREAM}
 NO_STREAM = (1 << 32) - 1
 """Stream id of synchronizations that do not wait for a single stream. The profiler writes a negative stream id."""
@@ -176,7 +176,7 @@ class Tracks:
     def _process_id_by_stream(self) -> pl.DataFrame:
         """The streams whose activities with a known process all belong to one process, with its ``process_id``."""
         frames = [pl.DataFrame(schema=dict.fromkeys((*STREAM_SLOTS, "process_id"), pl.Int64))]
-        for table in ON_GPU & self.members.keys():
+        for table in {*schemas.list_tables("activity")} & self.members.keys():
             members = self.members[table]
             read_member = functools.partial(_read_concatenated_member, members)
             owner = self._find_process_ids_of_activities(table, read_member(Slot.CORRELATION))

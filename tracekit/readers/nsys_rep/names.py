@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracekit import schemas
 from tracekit.readers.nsys_rep import entries, layout
 
 EVENT_TYPES = {
@@ -118,7 +119,7 @@ def list_tables_of_undecoded_events(event_class: str) -> tuple[str, ...]:
     if event_class.startswith("NVTX "):
         return ("nvtx_ranges", "nvtx_marks")
     if event_class.startswith("GPU activity "):
-        return ("kernels", "memcpys", "memsets", "syncs", "cuda_events", "graph_launches")
+        return (*schemas.list_tables("activity"), *schemas.list_tables("synchronization"))
     if event_class == WITHOUT_CLASS or event_class.startswith("call of class "):
         return ("api_calls", "osrt_calls")
     return TABLES_OF_UNDECODED_EVENTS.get(event_class, ())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dash import html
 
+from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.plots import recipes as plots
 from tracekit.registry.absence import State as Reason
@@ -218,7 +219,7 @@ class Page:
 
 
 WHOLE_CAPTURE = "This page shows the whole capture, not only the aggregated iterations."
-WITH_ITERATIONS = ("kernels", "graph_launches", "ops")
+WITH_ITERATIONS = (*schemas.list_tables("kernel"), "ops")
 """Tables without which a capture has no iterations."""
 DRAWN = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "gpu_metrics")
 """Tables with events on the timeline."""
@@ -283,7 +284,7 @@ PAGES: Mapping[str, Page] = {
             {"gpu_utilization": "Utilization"},
             ("gpus",),
             shows_steps=True,
-            needs=("kernels", "graph_launches"),
+            needs=schemas.list_tables("kernel"),
         ),
         Page(
             "ranks",
@@ -292,7 +293,7 @@ PAGES: Mapping[str, Page] = {
             needs_ranks=True,
             about="A comparison of all captures, which are the ranks of a job.",
             shows_whole_capture=True,
-            needs=("kernels", "graph_launches", "mpi_calls"),
+            needs=(*schemas.list_tables("kernel"), "mpi_calls"),
         ),
         Page(
             "maps",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from dash import html
 
+from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.registry.notices import ABOUT_RULES, GPU_ACTIVITIES, explain_missing_advice, list_notices
+from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
 
@@ -62,13 +63,13 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
     if span:
         duration = components.format_duration(span[1] - span[0])
         cards.append(components.build_number_card("Time span", duration, _WHOLE_CAPTURE))
-    if context.capture.has_rows_in_any("kernels", "graph_launches"):
+    if context.capture.has_rows_in_any(*schemas.list_tables("kernel")):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
         note = f"mean of {busy.len()} used GPUs, {_AGGREGATED}" if busy.len() > 1 else _AGGREGATED
         cards.append(components.build_number_card("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
     if context.capture.has_rows_in_any("kernels"):
         cards += _build_kernel_cards(trace)
-    if context.capture.has_rows_in_any("kernels", "graph_launches", "ops"):
+    if context.capture.has_rows_in_any(*schemas.list_tables("kernel"), "ops"):
         iterations = trace.frame("iterations").collect()
         used = iterations.filter("is_aggregated")
         mean = (used["window_end_ns"] - used["window_start_ns"]).mean() if used.height else None
@@ -167,7 +168,7 @@ def _build_top_kernels_table(context: Context) -> Any:
 
 def _build_advice_panel_later(context: Context) -> Any:
     """Return the panel with advice, which takes time to compute only for a capture with GPU activities."""
-    if not context.capture.has_rows_in_any(*GPU_ACTIVITIES):
+    if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
         return _build_advice_panel(context)
     return context.build_later(("advice", context.state.at), _ADVICE, lambda: _build_advice_panel(context), *_ADVISING)
 
