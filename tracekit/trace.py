@@ -9,6 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 
 from tracekit import registry, schemas
+from tracekit.core.select import create_condition
 from tracekit.errors import MissingTableError, TracekitError, warn
 from tracekit.plan import (
     Aggregation,
@@ -21,7 +22,6 @@ from tracekit.plan import (
     PlanStep,
     RecordedTables,
     RollUp,
-    Selection,
     SelectRows,
     SelectTables,
     TraceView,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.diagnosis import WhatIf, Why
     from tracekit.core.reports import ReportTable
+    from tracekit.core.select import RowCondition
     from tracekit.plan.figures import Plots
     from tracekit.registry.absence import Absence
     from tracekit.registry.analyses import Value
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from tracekit.text.names import ExporterName, ReaderName, ReportName, RuleName, TableName
 
 Result = TypeVar("Result")
-Item = TypeVar("Item")
 QUICK_BYTES = 1 << 27
 """Maximum size of a file whose rows are counted to describe it, because counting larger files may take seconds."""
 _MOVED = {"pieces": "registry.read_chunks", "prefetch": "registry.prefetch", "model": "View.model"}
@@ -686,15 +686,22 @@ class Trace:
             >>> trace.select(nvtx="eager").count("api_calls")
             15
         """
-        for name in tables or ():
-            self.schema(name)
         from tracekit.plan import presence
 
-        presence.check_selection(self._view, time=time, devices=devices, domains=domains)
-        selection = Selection(time, _convert_to_tuple(devices), _convert_to_tuple(domains), min_duration_ns)
-        steps: list[PlanStep] = [SelectRows(selection)]
+        for name in tables or ():
+            self.schema(name)
+        values = {
+            "time": time,
+            "devices": devices,
+            "domains": domains,
+            "min_duration_ns": min_duration_ns,
+        }
+        values = {name: value for name, value in values.items() if value is not None}
+        presence.check_selection(self._view, values)
+        conditions = {create_condition(name, value) for name, value in values.items()}
         if nvtx is not None:
-            steps.append(SelectRows(self._create_range_selection(nvtx)))
+            conditions |= self._find_conditions_of_range(nvtx)
+        steps: list[PlanStep] = [SelectRows(frozenset(conditions))]
         if tables is not None:
             steps.append(SelectTables(frozenset(tables)))
         if time is not None:
@@ -707,17 +714,20 @@ class Trace:
             message = "the time selection does not apply to Nsight Compute results, which have no timestamps"
             warn(message, path=self.path)
 
-    def _create_range_selection(self, nvtx: str) -> Selection:
-        """Find an NVTX range, and return the selection of the events that overlap it in its process and thread.
+    def _find_conditions_of_range(self, nvtx: str) -> set[RowCondition]:
+        """Find an NVTX range, and return the conditions of the events that overlap it in its process and thread.
 
         The range is found even if an earlier selection excludes it.
         """
         from tracekit.core.nvtx_instance import find_range_instance
 
         instance = find_range_instance(scan_table(self._plan.source, "nvtx_ranges"), nvtx, self.path)
-        return Selection(
-            time=(instance.start_ns, instance.end_ns), process_id=instance.process_id, thread_id=instance.thread_id
-        )
+        values = {
+            "time": (instance.start_ns, instance.end_ns),
+            "process_id": instance.process_id,
+            "thread_id": instance.thread_id,
+        }
+        return {create_condition(name, value) for name, value in values.items() if value is not None}
 
     def export(
         self,
@@ -946,10 +956,6 @@ def call_with_tables(
             only once per key for all traces with the same columns. If None, they are determined in each call.
     """
     return trace._view.compute(function, key)  # noqa: SLF001 - the view is for exporters and functions of this package
-
-
-def _convert_to_tuple(values: Sequence[Item] | None) -> tuple[Item, ...] | None:
-    return None if values is None else tuple(values)
 
 
 def _create_missing_rows_error(plural_noun: str, path: Path | None, recorded_by: str | None) -> MissingTableError:

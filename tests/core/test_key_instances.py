@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.frames import RANGE, declared
 from tracekit.core.rollup import Rollup
-from tracekit.core.steps import summarize_steps
 from tracekit.errors import TracekitError
 
 Row = tuple[str, str, int, int, int]
@@ -48,7 +47,7 @@ def test_the_range_of_the_main_thread_also_runs_on_the_autograd_thread() -> None
     ranges = [*steps(1), *steps(2, 400, 700)]
     rollup = roll_up(ranges, [*calls(1, 100, 200), *calls(2, 450, 500, 550, 600)])
     assert bounds(rollup) == [(0, 1000), (1000, 2000), (2000, 3000), (3000, 3900)]
-    assert summarize_steps(rollup).kernels_in_steps == 24
+    assert rollup.step_summary.kernels_in_steps == 24
 
 
 def test_the_range_of_a_thread_that_launches_nothing() -> None:
@@ -70,7 +69,7 @@ def test_one_gpu_per_thread(name: str) -> None:
     ranges = [row for thread in (3, 1, 2) for row in steps(thread, 10 * thread, 900 + thread, name=name)]
     rollup = roll_up(ranges, [call for thread in (1, 2, 3) for call in calls(thread, 50, 100, 150)])
     assert [start for start, _ in bounds(rollup)] == [10, 1010, 2010, 3010]
-    summary = summarize_steps(rollup)
+    summary = rollup.step_summary
     assert (summary.steps, summary.kernels_in_steps, summary.kernels) == (4, 36, 36)
 
 
@@ -78,7 +77,7 @@ def test_the_covered_share_of_one_thread_is_stated() -> None:
     """The second thread goes on after the steps of the first one."""
     other = [("push_pop", f"step {n}", 2, 500 + n * 1500, 500 + n * 1500 + 1400) for n in range(4)]
     late = [(2, 4200), (2, 5300)]
-    summary = summarize_steps(roll_up([*steps(1), *other], [*calls(1, 100, 200, 300), *late]))
+    summary = roll_up([*steps(1), *other], [*calls(1, 100, 200, 300), *late]).step_summary
     assert (summary.steps, summary.kernels_in_steps, summary.kernels) == (4, 12, 14)
     assert summary.misses_work
 
@@ -105,7 +104,7 @@ def test_a_named_range_of_several_threads() -> None:
 def test_start_end_ranges(name: str) -> None:
     rollup = roll_up(steps(kind="start_end", name=name), calls(1, 100, 200))
     assert bounds(rollup) == [(0, 1000), (1000, 2000), (2000, 3000), (3000, 3900)]
-    its, summary = rollup.iterations, summarize_steps(rollup)
+    its, summary = rollup.iterations, rollup.step_summary
     assert (its.key, its.key_ops, summary.kernels_in_steps) == (its.label, (), 8)
     named = [name.format(n) if "{" in name else f"{name} [{n}]" for n in range(4)]
     assert its.frame["name"].to_list() == named
@@ -116,7 +115,7 @@ def test_start_end_ranges_around_push_pop_ranges_of_another_thread() -> None:
     inner = [row for n in range(2) for row in steps(2, 100 + 300 * n, 350 + 300 * n, name=f"part {n}")]
     rollup = roll_up([*steps(kind="start_end"), *inner], [*calls(2, 150, 450), *calls(3, 800)])
     assert (rollup.iterations.key, len(bounds(rollup))) == ("step *", 4)
-    assert summarize_steps(rollup).kernels_in_steps == 12
+    assert rollup.step_summary.kernels_in_steps == 12
 
 
 def test_numbered_start_end_ranges_are_preferred_to_repeated_push_pop_ranges() -> None:

@@ -161,7 +161,7 @@ def test_a_clock_that_drifts_keeps_slices_nested(tmp_path: Path) -> None:
     calls = [{**nccl_init(0, 1), "range_id": n, "start_ns": n, "end_ns": 2_000_000_000 - n} for n in range(1, 40)]
     write_capture(tmp_path / "rank0", nvtx_ranges=calls)
     from tracekit.exporters.chrome_trace import export
-    from tracekit.registry.interface import ManyTraces, Part
+    from tracekit.registry.interface import AlignedTraces, Part
     from tracekit.trace import get_trace_view
 
     with tk.load(tmp_path / "rank0") as trace:
@@ -175,7 +175,7 @@ def test_a_clock_that_drifts_keeps_slices_nested(tmp_path: Path) -> None:
 
         links = timeline.find_flows_between_ranks(pl.DataFrame(schema=CALLS), [0])
         part = Part("rank 0", Open, 50, 1.7e-5)
-        export.write_many(ManyTraces([part], links), tmp_path / "x.json", lambda _, __: None, {"nvtx"})
+        export.write_many(AlignedTraces([part], links), tmp_path / "x.json", lambda _, __: None, {"nvtx"})
     found = [(ns(e), ns(e) + ns(e, "dur")) for e in events_of(load(tmp_path / "x.json"), "X")]
     convert = [(n + round(1.7e-5 * n), t + round(1.7e-5 * t)) for n in range(1, 40) for t in [2_000_000_000 - n]]
     assert found == convert

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -20,6 +21,7 @@ from tests.builders import strategies
 from tests.conftest import FIXTURES, examples
 from tests.helpers import count_undecoded
 from tracekit import schemas
+from tracekit.core.select import RowCondition
 from tracekit.errors import SchemaError, TracekitError, TracekitWarning
 from tracekit.plan import (
     Aggregation,
@@ -32,7 +34,6 @@ from tracekit.plan import (
     PlanStep,
     RecordedTables,
     RollUp,
-    Selection,
     SelectRows,
     SelectTables,
     get_tables,
@@ -351,7 +352,8 @@ RESULTS, GRAPH = (Plan(RecordedTables(InMemory({}))) for _ in range(2))
 STEPS: st.SearchStrategy[PlanStep] = st.one_of(
     st.builds(SelectTables, st.frozensets(st.sampled_from(["kernels", "ops", "nvtx_ranges", "ncu_launches"]))),
     st.builds(
-        SelectRows, st.builds(Selection, time=st.none() | st.just((5, None)), min_duration_ns=st.none() | st.just(3))
+        SelectRows,
+        st.frozensets(st.sampled_from([RowCondition("time", (5, None)), RowCondition("min_duration_ns", 3)])),
     ),
     st.just(Correlate()),
     st.just(JoinNcu(RESULTS)),
@@ -425,20 +427,20 @@ def test_ops_of_a_selection_are_those_of_its_rows() -> None:
         assert set(kernels["op_id"].drop_nulls()) <= set(some.frame("ops").select("op_id").collect()["op_id"])
 
 
-CRITERIA = st.builds(
-    Selection,
-    time=st.none() | st.tuples(st.none() | st.integers(-3, 9), st.none() | st.integers(-3, 9)),
-    devices=st.none() | st.lists(st.integers(0, 9), max_size=3).map(tuple),
-    domains=st.none() | st.lists(strategies.TEXT | st.just(""), max_size=3).map(tuple),
-    min_duration_ns=st.none() | st.integers(-1, 9),
-)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "time": st.tuples(st.none() | st.integers(-3, 9), st.none() | st.integers(-3, 9)),
+    "devices": st.lists(st.integers(0, 9), max_size=3).map(tuple),
+    "domains": st.lists(strategies.TEXT | st.just(""), max_size=3).map(tuple),
+    "min_duration_ns": st.integers(-1, 9),
+}
+CONDITIONS = st.frozensets(st.one_of(st.builds(RowCondition, st.just(name), value) for name, value in VALUES.items()))
 
 
 @pytest.mark.many(1)
 @settings(max_examples=examples(240))
 @pytest.mark.parametrize("name", ["kernels", "nvtx_ranges", "nvtx_marks", "cuda_events", "devices", "gpu_metrics"])
-@given(data=st.data(), wanted=CRITERIA)
-def test_a_selection_is_consistent(name: str, data: st.DataObject, wanted: Selection) -> None:
+@given(data=st.data(), wanted=CONDITIONS)
+def test_a_selection_is_consistent(name: str, data: st.DataObject, wanted: frozenset[RowCondition]) -> None:
     table = data.draw(strategies.tables(schemas.table(name)))
     layer = tables(recorded({name: table}), SelectRows(wanted))
     names = layer.schema(name).names
@@ -453,8 +455,11 @@ def test_a_selection_is_consistent(name: str, data: st.DataObject, wanted: Selec
         assert sorted(held) == sorted({v for v in column.to_pylist() if v is not None})
 
 
+LONG = RowCondition("min_duration_ns", 50_000)
+
+
 def test_a_selection_of_a_selection(layer: RecordedTables) -> None:
-    steps = SelectRows(Selection(devices=(0,))), SelectRows(Selection(min_duration_ns=50_000))
+    steps = SelectRows(frozenset({RowCondition("devices", (0,))})), SelectRows(frozenset({LONG}))
     second = tables(layer, *steps)
     table = read_chunks(second, "kernels", ["start_ns", "end_ns", "device_id", "name"])
     long = [r for r in table.to_pylist() if r["end_ns"] - r["start_ns"] >= 50_000 and r["device_id"] == 0]
@@ -466,7 +471,7 @@ def test_a_selection_of_a_selection(layer: RecordedTables) -> None:
 
 
 def test_what_is_selected_away_leaves_no_text(layer: RecordedTables) -> None:
-    selected = tables(layer, SelectRows(Selection(min_duration_ns=10**12)))
+    selected = tables(layer, SelectRows(frozenset({RowCondition("min_duration_ns", 10**12)})))
     names = read_chunks(selected, "kernels", ["name"])["name"]
     assert [len(c.dictionary) for c in names.chunks] in ([], [0])
 

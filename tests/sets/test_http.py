@@ -28,7 +28,7 @@ from tracekit import cli
 from tracekit.errors import TracekitError
 from tracekit.sets import LocalEngine
 from tracekit.sets.dask_engine import DaskEngine
-from tracekit.sets.trace_set import open_member
+from tracekit.sets.member_set import open_member
 from tracekit.system import remote
 from tracekit.system.remote import http, watching
 

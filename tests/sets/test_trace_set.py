@@ -15,7 +15,7 @@ from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES, SHARED
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.readers.kineto import capture as kineto
-from tracekit.sets import LocalEngine, trace_set
+from tracekit.sets import LocalEngine, member_set
 
 RANKS = FIXTURES / "ranks"
 FILES = [RANKS / "mpi_rank0.nsys-rep", RANKS / "mpi_rank1.nsys-rep"]
@@ -98,7 +98,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         trace.__class__ = Recording
         return trace
 
-    monkeypatch.setattr(trace_set, "load", load)
+    monkeypatch.setattr(member_set, "load", load)
     return names
 
 
@@ -269,8 +269,8 @@ def test_files_whose_ranks_are_given_are_opened_when_they_are_used(
     ranks: tk.TraceSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Path] = []
-    load = trace_set.load
-    monkeypatch.setattr(trace_set, "load", lambda path, *a, **k: (opened.append(path), load(path, *a, **k))[1])
+    load = member_set.load
+    monkeypatch.setattr(member_set, "load", lambda path, *a, **k: (opened.append(path), load(path, *a, **k))[1])
     given = tk.load_many(FILES, ranks={"mpi_rank0": 1, "mpi_rank1.nsys-rep": 0})
     assert (given.ranks, len(given), opened) == ([0, 1], 2, [])
     assert given.frame("kernels").select("rank").collect().height == 30

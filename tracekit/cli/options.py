@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from tracekit.core.select import FILTERS
 from tracekit.text import parse_byte_count, parse_nanoseconds
 
 if TYPE_CHECKING:
@@ -337,60 +338,22 @@ ops_option = click.option(
 
 
 def selection_options(command: Command) -> Command:
-    """Add the options ``--time``, ``--nvtx``, ``--device``, ``--domain`` and ``--min-dur`` to a command.
+    """Add the options of filters, such as ``--time``, to a command.
 
     The command receives ``select``, a function that applies these options to a trace or a set.
     """
-    options = (
-        click.option(
-            "--time",
-            metavar="A:B",
-            type=parse_time_window,
-            help="Select events that overlap a window of time since the trace origin, such as '1.5s:2s' or '10ms:'.",
-        ),
-        click.option(
-            "--nvtx",
-            metavar="RANGE[@DOMAIN][/INDEX]",
-            help="Select events that overlap an NVTX range, in its process and thread. INDEX is the position of the "
-            "range among ranges with the same name, from 0. A backslash before @ or / makes it part of a name.",
-        ),
-        click.option(
-            "--device",
-            "devices",
-            metavar="ID",
-            type=int,
-            multiple=True,
-            help="Select events of a GPU. Can be repeated.",
-        ),
-        click.option(
-            "--domain",
-            "domains",
-            metavar="NAME",
-            multiple=True,
-            help='Select ranges and marks of an NVTX domain. "" is the default domain. Can be repeated.',
-        ),
-        click.option(
-            "--min-dur",
-            "min_duration_ns",
-            metavar="TIME",
-            type=parse_duration,
-            help="Select events with at least this duration, such as 10us.",
-        ),
+    types = {"text": str, "integer": int, "duration": parse_duration, "time_window": parse_time_window}
+    filters = [declared for declared in FILTERS.values() if declared.option]
+    options = tuple(
+        click.option(f.option, f.name, metavar=f.metavar, type=types[f.kind], multiple=f.is_repeated, help=f.help)
+        for f in filters
     )
 
     @functools.wraps(command)
-    def run_with_selection(
-        *, time: Any, nvtx: str | None, devices: Any, domains: Any, min_duration_ns: int | None, **others: Any
-    ) -> Any:
-        values = {
-            "time": time,
-            "nvtx": nvtx,
-            "devices": devices or None,
-            "domains": domains or None,
-            "min_duration_ns": min_duration_ns,
-        }
-        selection = {name: value for name, value in values.items() if value is not None}
-        return command(select=lambda trace: trace.select(**selection) if selection else trace, **others)
+    def run_with_selection(**values: Any) -> Any:
+        selected = {f.name: values.pop(f.name) for f in filters}
+        selection = {name: value for name, value in selected.items() if value not in (None, ())}
+        return command(select=lambda trace: trace.select(**selection) if selection else trace, **values)
 
     return add_options(options, run_with_selection)
 

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.cli.options import TraceOrSet
     from tracekit.cli.times import Times
     from tracekit.registry.interface import Progress
+    from tracekit.sets import TraceSet
     from tracekit.system.targets import Input
+    from tracekit.trace import Trace
 
     class HasInputs(Protocol):
         """An object that is read from files, such as a trace."""
@@ -304,7 +305,7 @@ def print_message(text: str, *, quiet: bool = False) -> None:
         click.echo(to_printable(remove_secrets(text), keep="\n"), err=True)
 
 
-def print_recorded_warnings(trace: TraceOrSet, *, quiet: bool) -> None:
+def print_recorded_warnings(trace: Trace | TraceSet, *, quiet: bool) -> None:
     """Print the warnings and errors that the profiler recorded in one capture, if standard error is a terminal.
 
     They are not printed for the captures of a set, because every capture would be read once more.
@@ -318,7 +319,7 @@ def print_recorded_warnings(trace: TraceOrSet, *, quiet: bool) -> None:
         print_message(f"{sentence[:1].lower()}{sentence[1:]}")
 
 
-def print_steps(trace: TraceOrSet, *, quiet: bool) -> None:
+def print_steps(trace: Trace | TraceSet, *, quiet: bool) -> None:
     """Print which range delimits the steps of a capture, how many there are, and how much work lies in them.
 
     Nothing is printed for captures without GPU activities. For a set of ranks, one line is printed for all ranks whose
@@ -330,7 +331,7 @@ def print_steps(trace: TraceOrSet, *, quiet: bool) -> None:
         print_message(note)
 
 
-def list_step_notes(trace: TraceOrSet) -> list[str]:
+def list_step_notes(trace: Trace | TraceSet) -> list[str]:
     """Return a sentence about the steps of a capture, or one for all ranks of a set whose steps agree.
 
     A sentence begins with "Warning" if steps miss much of the work.

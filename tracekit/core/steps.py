@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
     from tracekit.core.iterations import Iterations
     from tracekit.core.ops import Ops
-    from tracekit.core.rollup import Rollup
 
 MIN_COVERAGE = 0.9
 """Share of the kernels or of the GPU time below which a warning says that steps miss some of the work."""
@@ -282,37 +281,6 @@ def format_share(share: float) -> str:
     return "100 %" if share == 1 else f"{min(percent, 99.9):.1f} %"
 
 
-def summarize_steps(rollup: Rollup) -> StepSummary:
-    """Return what delimits the steps of a roll-up, how many there are, and how much of the GPU work lies in them."""
-    iterations, frames = rollup.iterations, rollup.measures.ops.frames
-    totals = {kind: _sum_activities(frames, kind) for kind in ON_GPU}
-    on_gpu = rollup.measures.select_calls("kind").to_series().is_in(ON_GPU).arg_true()
-    calls = rollup.measures.select_calls("kind", "process_id", "start_ns", "gpu_start_ns", "gpu_end_ns", rows=on_gpu)
-    inside = calls.filter(iterations.find_call_iterations(calls).is_not_null())
-    is_kernel = pl.col("kind").is_in(["kernel", "graph"])
-    time = (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).sum()
-    kernels, gpu_time = inside.select(is_kernel.sum(), time.alias("time")).row(0)
-    if iterations.is_whole_capture:
-        kernels, gpu_time = totals["kernel"][0] + totals["graph"][0], sum(t for _, t in totals.values())
-    names = iterations.aggregated.select(pl.col("name").fill_null(pl.format("step {}", "iteration"))).to_series()
-    is_left_out = pl.col("is_warm_up") & ~pl.col("aggregated") & (rollup.span is None)
-    left_out = iterations.frame.filter(is_left_out)
-    return StepSummary(
-        key_op=iterations.label if iterations.has_key_op else None,
-        steps=iterations.frame.height,
-        aggregated=iterations.aggregated.height,
-        first=str(names[0]),
-        last=str(names[-1]),
-        warm_up=left_out.height,
-        included_warm_up=iterations.aggregated.filter("is_warm_up").height,
-        warm_up_ns=int(left_out.select((pl.col("window_end_ns") - pl.col("window_start_ns")).sum()).item()),
-        kernels=totals["kernel"][0] + totals["graph"][0],
-        kernels_in_steps=int(kernels),
-        gpu_time_ns=sum(t for _, t in totals.values()),
-        gpu_time_in_steps_ns=int(gpu_time),
-    )
-
-
 def summarize_recorded_steps(frames: Frames) -> StepSummary:
     """Return the summary of the iterations that DLProf recorded, which include all of the capture.
 
@@ -322,7 +290,7 @@ def summarize_recorded_steps(frames: Frames) -> StepSummary:
     iterations = frames("iterations").select("iteration", "name", "key_op", "is_aggregated").collect()
     aggregated = iterations.filter("is_aggregated")
     names = aggregated.select(pl.col("name").fill_null(pl.format("step {}", "iteration"))).to_series()
-    totals = {kind: _sum_activities(frames, kind) for kind in ON_GPU}
+    totals = {kind: sum_activities(frames, kind) for kind in ON_GPU}
     kernels, gpu_time = totals["kernel"][0] + totals["graph"][0], sum(t for _, t in totals.values())
     return StepSummary(
         key_op=next(iter(iterations["key_op"].drop_nulls().cast(pl.String)), None),
@@ -340,7 +308,7 @@ def summarize_recorded_steps(frames: Frames) -> StepSummary:
     )
 
 
-def _sum_activities(frames: Frames, kind: str) -> tuple[int, int]:
+def sum_activities(frames: Frames, kind: str) -> tuple[int, int]:
     """Return the number and the summed duration of the GPU activities of one kind."""
     row = frames(TABLES[kind]).select(pl.len(), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time")).collect()
     return int(row["len"][0]), int(row["time"][0])

@@ -8,12 +8,14 @@ strings that a spreadsheet would interpret as formulas.
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.registry.analyses import Option
-from tracekit.registry.interface import Exporter
+from tracekit.registry.interface import Exporter, ignore_progress
 from tracekit.registry.tables import read_chunks
+from tracekit.system import targets
 from tracekit.system.forks import check_polars_can_run
 from tracekit.text import escape_formulas
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.registry.analyses import Value
-    from tracekit.registry.interface import Progress
+    from tracekit.registry.interface import ManyTraces, Progress
     from tracekit.registry.tables import Tables
 
 BATCH_ROWS = 1 << 18
@@ -45,6 +47,23 @@ def write_table(tables: Tables, name: str, path: Path, progress: Progress, *, op
             batch = escape_formulas(frame) if options["spreadsheet"] else frame
             batch.lazy().sink_csv(file, maintain_order=True, include_header=not offset)
             progress(min(offset + size, table.num_rows), table.num_rows)
+
+
+def write_many_tables(
+    traces: ManyTraces, files: Mapping[str, Path], progress: Progress, *, options: Mapping[str, Value]
+) -> None:
+    """Write tables of several traces, by appending the rows of each trace in turn."""
+    for number, tables in enumerate(traces.iterate_tables(progress)):
+        for name, file in files.items():
+            if not number:
+                write_table(tables, name, file, ignore_progress, options=options)
+                continue
+            with targets.create_workspace(file.parent) as folder:
+                rows = folder / file.name
+                write_table(tables, name, rows, ignore_progress, options=options)
+                with rows.open("rb") as source, file.open("ab") as target:
+                    source.readline()
+                    shutil.copyfileobj(source, target)
 
 
 def _compute_max_string_bytes(table: pa.Table) -> int:
@@ -83,6 +102,7 @@ EXPORTER = Exporter(
     "CSV with a header, one file per table",
     (".csv",),
     write_table=write_table,
+    write_many_tables=write_many_tables,
     options=(
         Option(
             "spreadsheet",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Self
 
 from tracekit import schemas
@@ -9,12 +10,13 @@ from tracekit.registry.interface import Exporter
 from tracekit.registry.tables import read_chunks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
     import pyarrow as pa
 
-    from tracekit.registry.interface import Progress
+    from tracekit.registry.interface import ManyTraces, Progress
     from tracekit.registry.tables import Tables
 
 GROUP_ROWS, MAX_DICTIONARY_VALUES = 1 << 18, 1 << 15
@@ -25,6 +27,18 @@ def write_table(tables: Tables, name: str, path: Path, progress: Progress) -> No
     table = read_chunks(tables, name)
     with TableWriter(path, table) as writer:
         writer.write(table, progress)
+
+
+def write_many_tables(traces: ManyTraces, files: Mapping[str, Path], progress: Progress) -> None:
+    """Write tables of several traces, with at least one row group for each trace that has rows."""
+    with contextlib.ExitStack() as stack:
+        writers: dict[str, TableWriter] = {}
+        for tables in traces.iterate_tables(progress):
+            for name, file in files.items():
+                table = read_chunks(tables, name)
+                if name not in writers:
+                    writers[name] = stack.enter_context(TableWriter(file, table))
+                writers[name].write(table)
 
 
 class TableWriter:
@@ -94,5 +108,6 @@ EXPORTER = Exporter(
     "Parquet (zstd), one file per table, with the declared Arrow schema",
     (".parquet",),
     write_table=write_table,
+    write_many_tables=write_many_tables,
     wrote=is_own_file,
 )

@@ -12,7 +12,6 @@ from tracekit.plan.plan import (
     Plan,
     PlanStep,
     RollUp,
-    Selection,
     SelectRows,
     SelectTables,
 )
@@ -37,7 +36,6 @@ __all__ = [
     "RollUp",
     "SelectRows",
     "SelectTables",
-    "Selection",
     "TraceView",
     "get_rollup",
     "get_tables",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import registry, schemas
 from tracekit.errors import ExportError, UnknownFormatError
+from tracekit.registry.interface import ignore_progress
 from tracekit.registry.tables import prefetch
 from tracekit.system import memory, targets
 
@@ -58,7 +59,7 @@ def write_trace(
     with targets.open_atomic_output(
         path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=list_input_files_of_trace(view)
     ) as new:
-        _write_output(view, exporter, new, tables, progress or _ignore_progress)
+        _write_output(view, exporter, new, tables, progress or ignore_progress)
     warn_about_missing_events(view, None if is_whole else tables)
     return Path(path)
 
@@ -94,7 +95,7 @@ def write_table(
             f"the format {exporter.format} cannot store a single table, only a whole trace", path=path
         )
     with targets.open_atomic_output(path, overwrite=overwrite, inputs=list_input_files_of_trace(view)) as new:
-        exporter.write_table(view.tables, name, new, _ignore_progress)
+        exporter.write_table(view.tables, name, new, ignore_progress)
     return Path(path)
 
 
@@ -151,7 +152,3 @@ def _write_tables(
 
     for _ in map_in_order(write_one_table, largest_first, WRITERS):
         pass
-
-
-def _ignore_progress(done: int, total: int) -> None:
-    """Ignore the progress of an export. This is the default progress callback."""

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.core.figures import FigureInputs
-from tracekit.errors import MissingTableError
-from tracekit.plan.plan import Correlate
-from tracekit.plan.tables import get_rollup, get_tables
 from tracekit.plots import draw_figure
-from tracekit.registry.absence import State, create_recording_hint
-from tracekit.registry.analyses import FIGURE, parse_name
-from tracekit.registry.tables import count_rows, scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,55 +12,10 @@ if TYPE_CHECKING:
     import polars as pl
     from plotly.graph_objects import Figure
 
-    from tracekit.core.rollup import Rollup
-    from tracekit.plan.view import TraceView
+    from tracekit.registry.interface import View
 
 MAX_BARS = 400
 """Maximum number of bars in a bar chart."""
-
-
-def compute_figure_rows(view: TraceView, name: str, **options: Any) -> pl.DataFrame:
-    """Return the rows of an analysis of the kind ``figure``.
-
-    Args:
-        view: The trace.
-        name: Name of the analysis.
-        options: Values of the options of the analysis. None stands for the default.
-
-    Raises:
-        MissingTableError: The capture has no data for the analysis. The error states why, and its hint what to record.
-        UnknownFormatError: The analysis or an option does not exist, or the value of an option is not allowed.
-    """
-    chosen = {option: value for option, value in options.items() if value is not None}
-    analysis, values = parse_name(name, chosen, [FIGURE])
-    plan = view.plan
-    inputs = FigureInputs(
-        view,
-        functools.partial(_get_figure_rollup, view),
-        lambda table: scan_table(get_tables(plan.add_steps(Correlate())), table),
-        plan.window,
-    )
-    try:
-        rows: pl.DataFrame = analysis.load_compute_function()(inputs, **analysis.resolve_options(values))
-    except MissingTableError as e:
-        if e.hint is not None:
-            raise MissingTableError(e.message, path=view.path, hint=e.hint) from None
-        absence = view.explain_missing_tables(analysis.tables)
-        is_of_another_format = absence.state is State.NOT_APPLICABLE
-        hint = create_recording_hint(analysis.tables, plan.source.format) if is_of_another_format else absence.hint
-        raise MissingTableError(f"{e.message}: {absence.reason}", path=view.path, hint=hint) from None
-    return rows
-
-
-def _get_figure_rollup(view: TraceView) -> Rollup:
-    """Return the roll-up of the trace. If the trace is not rolled up, use the default parameters of a roll-up.
-
-    The warm-up is not aggregated unless the user includes it. If the capture contains the roll-up of DLProf, the
-    roll-up is that of DLProf.
-    """
-    rollup = get_rollup(view.plan)
-    is_recorded = view.plan.rollup is None and count_rows(view.tables, "ops") > 0
-    return rollup.for_dlprof if is_recorded else rollup.steady
 
 
 class Plots:
@@ -80,7 +27,7 @@ class Plots:
     installed: ``pip install 'tracekit[view]'``.
     """
 
-    def __init__(self, view: TraceView) -> None:
+    def __init__(self, view: View) -> None:
         self._view = view
 
     def gpu_utilization(self, *, dark: bool = False) -> Figure:
@@ -118,7 +65,7 @@ class Plots:
             >>> tk.load("fixtures/train_amp.sqlite").plot.utilization().select("device_id", "busy_ns").rows()
             [(0, 4894131), (1, 0)]
         """
-        return compute_figure_rows(self._view, "gpu_utilization")
+        return self._view.figure_rows("gpu_utilization")
 
     def time_breakdown(self, *, dark: bool = False) -> Figure:
         """Draw how much time the aggregated iterations spent in each part, averaged over the GPUs in use.
@@ -363,7 +310,7 @@ class Plots:
             96
         """
         options = {"events": events, "weight": weight, "process": process, "thread": thread}
-        return compute_figure_rows(self._view, "functions", **options)
+        return self._view.figure_rows("functions", **options)
 
     def stack_events(self) -> list[str]:
         """Return the names of the events that have call stacks. By default, ``stacks`` draws the first of these events.
@@ -378,5 +325,5 @@ class Plots:
         return list_events_with_stacks(self._view)
 
     def _draw(self, name: str, *, dark: bool, count: int | None = None, **options: Any) -> Figure:
-        rows = compute_figure_rows(self._view, name, **options)
+        rows = self._view.figure_rows(name, **options)
         return draw_figure(name, rows, count=None if count is None else max(1, min(count, MAX_BARS)), dark=dark)

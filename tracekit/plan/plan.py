@@ -16,32 +16,11 @@ If a second roll-up, or a second join of the same kind, is added to a plan, it r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from tracekit.core.select import RowCondition
     from tracekit.plan.recorded import RecordedTables
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Conditions that select rows. A condition that is None selects all rows.
-
-    Attributes:
-        time: Start and end of a half-open interval in ns since the trace origin. Rows that overlap the interval are
-            selected. A start or end that is None does not restrict the selection.
-        devices: Ids of the selected devices, for tables of events that have a column for the device.
-        domains: Names of the selected NVTX domains, for tables of ranges and marks. "" is the default domain.
-        min_duration_ns: Minimum duration of selected rows, for tables that have a duration, or both a start and an end.
-        process_id: Id of the process of selected rows, for tables of events that have a column for the process.
-        thread_id: Id of the thread of selected rows, for tables of events that have a column for the thread.
-    """
-
-    time: tuple[int | None, int | None] | None = None
-    devices: tuple[int, ...] | None = None
-    domains: tuple[str, ...] | None = None
-    min_duration_ns: int | None = None
-    process_id: int | None = None
-    thread_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +55,9 @@ class SelectTables:
 
 @dataclass(frozen=True, slots=True)
 class SelectRows:
-    """A step of a plan that selects the rows that match the conditions of ``selection``."""
+    """A step of a plan that selects the rows that meet all conditions."""
 
-    selection: Selection
+    conditions: frozenset[RowCondition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +108,7 @@ class Plan:
     Attributes:
         source: The recorded tables.
         tables: Names of the selected tables. If None, all tables are selected.
-        rows: Filters applied to the rows. A row is selected if it matches all of them.
+        rows: Conditions on rows. A row is selected if it meets all of them.
         correlated: Whether the columns of correlation are added.
         ncu: The join with Nsight Compute results. None if no results are joined.
         rollup: Parameters of the roll-up. None if the trace is not rolled up.
@@ -138,7 +117,7 @@ class Plan:
 
     source: RecordedTables
     tables: frozenset[str] | None = None
-    rows: frozenset[Selection] = frozenset()
+    rows: frozenset[RowCondition] = frozenset()
     correlated: bool = False
     ncu: JoinNcu | None = None
     rollup: Aggregation | None = None
@@ -166,20 +145,14 @@ class Plan:
 
         A bound that no filter sets is None.
         """
-        times = [s.time for s in self.rows if s.time is not None]
+        times: list[Any] = [condition.value for condition in self.rows if condition.filter == "time"]
         lows = [low for low, _ in times if low is not None]
         highs = [high for _, high in times if high is not None]
         return max(lows, default=None), min(highs, default=None)
 
-    def without(self, *conditions: str) -> Plan:
-        """Return a copy of this plan whose filters lack some conditions, such as ``time``.
-
-        Args:
-            conditions: Names of attributes of ``Selection``. If empty, all rows are selected.
-        """
-        removed = dict.fromkeys(conditions)
-        rows = frozenset(replace(s, **removed) for s in self.rows) if conditions else frozenset()
-        return replace(self, rows=rows - {Selection()})
+    def without(self, *filters: str) -> Plan:
+        """Return a copy of this plan without the conditions of some filters, such as ``time``, or of all filters."""
+        return replace(self, rows=frozenset(c for c in self.rows if filters and c.filter not in filters))
 
     def reopen(self) -> Plan:
         """Return a copy of this plan that opens its files again when they are first used.
@@ -196,8 +169,8 @@ def _add_step(plan: Plan, step: PlanStep) -> Plan:
     match step:
         case SelectTables(names):
             return replace(plan, tables=names if plan.tables is None else plan.tables & names)
-        case SelectRows(selection):
-            return replace(plan, rows=plan.rows | ({selection} - {Selection()}))
+        case SelectRows(conditions):
+            return replace(plan, rows=plan.rows | conditions)
         case Correlate():
             return replace(plan, correlated=True)
         case JoinNcu():

@@ -9,7 +9,7 @@ from tracekit.errors import TracekitError, create_choices_hint, warn
 from tracekit.registry.tables import count_rows, prefetch, scan_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tracekit.plan.view import TraceView
 
@@ -39,22 +39,21 @@ def find_time_span(view: TraceView, tables: Sequence[str] | None = None) -> tupl
     return None if low is None or high is None else (low, high)
 
 
-def check_selection(
-    view: TraceView, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None
-) -> None:
+def check_selection(view: TraceView, values: Mapping[str, Any]) -> None:
     """Check that the capture has the selected GPUs and NVTX domains, and events in the selected time.
 
     A missing domain causes only a warning, because other captures of the same program may have it.
 
+    Args:
+        view: The trace.
+        values: The values of filters by name. Filters that are not in ``_CHECKS`` are not checked.
+
     Raises:
         TracekitError: The capture does not contain a selected GPU, or has no events in the selected time.
     """
-    if devices is not None:
-        _check_devices(view, devices)
-    if domains is not None:
-        _check_domains(view, domains)
-    if time is not None:
-        _check_time(view, time)
+    for name, check in _CHECKS.items():
+        if name in values:
+            check(view, values[name])
 
 
 def _check_devices(view: TraceView, devices: Sequence[int]) -> None:
@@ -122,3 +121,10 @@ def _format_window(time: Time) -> str:
 
 def _format_ms(time_ns: int) -> str:
     return f"{time_ns / 1e6:,.3f} ms"
+
+
+_CHECKS: Mapping[str, Callable[[TraceView, Any], None]] = {
+    "devices": _check_devices,
+    "domains": _check_domains,
+    "time": _check_time,
+}

@@ -16,19 +16,15 @@ from tracekit.system import memory
 from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
-    from tracekit.plan.plan import Aggregation, Plan, Selection
     from tracekit.plan.remote_file import RemoteFile
     from tracekit.plan.sources import LiveCapture
-    from tracekit.plan.stages import SharedRollup
     from tracekit.registry.interface import Capture, LaunchMetadata
     from tracekit.system.targets import Input
-
-    RollupKey = tuple[frozenset[Selection], Aggregation]
 
 _LAUNCHES = "launches"
 """Entry of ``RecordedTables._checked`` that states that the calls of kernels were looked up."""
@@ -73,8 +69,8 @@ class RecordedTables(CachedTables):
         """
         self.origin = origin
         self.path = path or origin.path
-        self.stages: weakref.WeakValueDictionary[Plan, CachedTables] = weakref.WeakValueDictionary()
-        self.rollups: weakref.WeakValueDictionary[RollupKey, SharedRollup] = weakref.WeakValueDictionary()
+        self.stages: weakref.WeakValueDictionary[Hashable, CachedTables] = weakref.WeakValueDictionary()
+        self.rollups: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
         self._opened = opened
         self._inputs = origin.inputs if opened is not None else None
         self._closed = False

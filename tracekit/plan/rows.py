@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from tracekit.plan.plan import Selection
+    from tracekit.core.select import RowCondition
     from tracekit.schemas import TableSchema
 
 NCU_PREFIX = "ncu_"
@@ -66,11 +66,11 @@ class SelectedTables(FilteredTables):
 
 
 class SelectedRows(FilteredTables):
-    """A view of tables with only the rows that match all filters of a plan."""
+    """A view of tables with only the rows that meet all conditions of a plan."""
 
-    def __init__(self, base: CachedTables, selections: Iterable[Selection]) -> None:
+    def __init__(self, base: CachedTables, conditions: Iterable[RowCondition]) -> None:
         super().__init__(base)
-        self._selections = tuple(selections)
+        self._conditions = tuple(conditions)
         self._lock = threading.RLock()
         self._masks: dict[str, pa.ChunkedArray | None] = {}
 
@@ -114,33 +114,12 @@ class SelectedRows(FilteredTables):
         """
         from tracekit.core import select
 
-        columns = self.schema(name).names
-        conditions = [
-            select.row_condition_expr(
-                columns,
-                time=s.time,
-                devices=s.devices,
-                domains=s.domains,
-                min_duration_ns=s.min_duration_ns,
-                process_id=s.process_id,
-                thread_id=s.thread_id,
-            )
-            for s in self._selections
-        ]
-        condition = _build_conjunction_expr(c for c in conditions if c is not None)
+        condition = select.row_condition_expr(self.schema(name).names, self._conditions)
         if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._get_selection_mask(RESULTS)) is None:
             return condition
         return select.launch_condition_expr(
             read_chunks(self._base, RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition
         )
-
-
-def _build_conjunction_expr(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
-    """Return an expression that is true if all conditions are met, or None if there are no conditions."""
-    import polars as pl
-
-    listed = list(conditions)
-    return pl.all_horizontal(listed) if listed else None
 
 
 def _drop_unused_values(table: pa.Table) -> pa.Table:

@@ -10,7 +10,10 @@ from tracekit.plan.rows import SelectedRows, SelectedTables
 from tracekit.plan.stages import PROJECTIONS, Correlated, GraphJoined, NcuJoined, RolledUp, SharedRollup
 
 if TYPE_CHECKING:
+    from weakref import WeakValueDictionary
+
     from tracekit.core.rollup import Rollup
+    from tracekit.core.select import RowCondition
     from tracekit.registry.tables import CachedTables
 
 
@@ -64,7 +67,8 @@ def _get_shared_rollup(plan: Plan) -> SharedRollup:
 
     The roll-up is computed from the selected rows of all tables.
     """
-    aggregation, shared = plan.rollup or Aggregation(), plan.source.rollups
+    aggregation = plan.rollup or Aggregation()
+    shared: WeakValueDictionary[tuple[frozenset[RowCondition], Aggregation], SharedRollup] = plan.source.rollups
     rollup = shared.get((plan.rows, aggregation))
     if rollup is None:
         known = [

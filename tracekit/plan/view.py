@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import schemas
-from tracekit.errors import UnknownFormatError
+from tracekit.errors import MissingTableError, UnknownFormatError
+from tracekit.plan.plan import Correlate
 from tracekit.plan.tables import get_rollup, get_tables
 from tracekit.registry import absence, analyses
-from tracekit.registry.analyses import RECIPE, REPORT, RULE
-from tracekit.registry.tables import prefetch, read_chunks, scan_table
+from tracekit.registry.analyses import FIGURE, RECIPE, REPORT, RULE, parse_name
+from tracekit.registry.tables import count_rows, prefetch, read_chunks, scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -179,14 +180,48 @@ class TraceView:
         return absence.explain_missing_rows(self.plan.source, tables, required=required, selected=selected)
 
     def figure_rows(self, name: str, **options: Any) -> pl.DataFrame:
-        """Return the data of a figure or page, as ``figures.compute_figure_rows`` computes it.
+        """Return the rows of an analysis of the kind ``figure``.
+
+        Args:
+            name: Name of the analysis.
+            options: Values of the options of the analysis. None stands for the default.
 
         Raises:
-            MissingTableError: The capture has no data for the figure.
+            MissingTableError: The capture has no data for the analysis. The error states why, and its hint what to
+                record.
+            UnknownFormatError: The analysis or an option does not exist, or the value of an option is not allowed.
         """
-        from tracekit.plan.figures import compute_figure_rows
+        from tracekit.core.figures import FigureInputs
 
-        return compute_figure_rows(self, name, **options)
+        chosen = {option: value for option, value in options.items() if value is not None}
+        analysis, values = parse_name(name, chosen, [FIGURE])
+        inputs = FigureInputs(
+            self,
+            self._get_figure_rollup,
+            lambda table: scan_table(get_tables(self.plan.add_steps(Correlate())), table),
+            self.plan.window,
+        )
+        try:
+            rows: pl.DataFrame = analysis.load_compute_function()(inputs, **analysis.resolve_options(values))
+        except MissingTableError as e:
+            if e.hint is not None:
+                raise MissingTableError(e.message, path=self.path, hint=e.hint) from None
+            missing = self.explain_missing_tables(analysis.tables)
+            is_of_another_format = missing.state is absence.State.NOT_APPLICABLE
+            recording = absence.create_recording_hint(analysis.tables, self.plan.source.format)
+            hint = recording if is_of_another_format else missing.hint
+            raise MissingTableError(f"{e.message}: {missing.reason}", path=self.path, hint=hint) from None
+        return rows
+
+    def _get_figure_rollup(self) -> Rollup:
+        """Return the roll-up of the trace. If the trace is not rolled up, use the default parameters of a roll-up.
+
+        The warm-up is not aggregated unless the user includes it. If the capture contains the roll-up of DLProf, the
+        roll-up is that of DLProf.
+        """
+        rollup = get_rollup(self.plan)
+        is_recorded = self.plan.rollup is None and count_rows(self.tables, "ops") > 0
+        return rollup.for_dlprof if is_recorded else rollup.steady
 
     def model(self, name: str, *, in_background: bool = False) -> Mapping[str, pl.DataFrame]:
         """Return the tables of the DLProf database or of the graph of ops, by table name.

@@ -13,7 +13,7 @@ from tracekit.registry.analyses import resolve_options
 from tracekit.registry.tables import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -32,6 +32,10 @@ class Progress(Protocol):
     def __call__(self, done: int, total: int) -> None:
         """Receive the number of processed items, such as rows, and the total number of items."""
         ...
+
+
+def ignore_progress(done: int, total: int) -> None:
+    """Do nothing. This is the default progress callback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +267,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class ManyTraces:
-    """Several traces that are written to one file, on one clock.
+class AlignedTraces:
+    """Several traces that are written to one timeline, on one clock.
 
     Attributes:
         parts: The traces. One of them is open at a time.
@@ -282,6 +286,60 @@ class ManyTraces:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
+class ManyTraces(Protocol):
+    """The traces of several ranks for an exporter. One of them is open at a time."""
+
+    @property
+    def tables(self) -> Tables:
+        """The tables with the rows of all traces. Their first column is ``rank``."""
+        ...
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The traces, with times relative to their own origins."""
+        ...
+
+    def iterate_tables(self, progress: Progress) -> Iterator[Tables]:
+        """Open each trace in turn, and yield its tables with the additional first column ``rank``.
+
+        Args:
+            progress: Callback that receives the number of traces read so far and the number of all traces.
+        """
+        ...
+
+    def align(self) -> AlignedTraces:
+        """Return the traces with their clocks aligned, and with flows between ranks that communicate.
+
+        Raises:
+            ExportError: A trace cannot be aligned.
+        """
+        ...
+
+    def compute_recipes(
+        self, names: Sequence[str], progress: Progress | None = None, **options: str
+    ) -> Mapping[str, Mapping[str, pl.DataFrame]]:
+        """Return the tables of several recipes, by name of the recipe and of the table.
+
+        Args:
+            names: Names of the recipes.
+            progress: Callback that receives the number of traces read so far and the number of all traces.
+            options: Options of all recipes. By default, iterations and clocks are those of the traces.
+        """
+        ...
+
+    def list_step_notes(self, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+        """Return sentences about the steps over which the tables of a recipe are computed."""
+        ...
+
+    def list_notices(self) -> list[str]:
+        """Return sentences about the warnings of the profiler and about missing GPU work."""
+        ...
+
+    def explain_missing_recipes(self, names: Sequence[str]) -> Mapping[str, list[str]]:
+        """Return sentences that state why some recipes have no rows, by recipe."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Exporter:
     """An exporter for one format, which writes one file per trace or one file per table.
@@ -291,16 +349,19 @@ class Exporter:
         doc: Description of the files that are written, in one line.
         suffixes: Suffixes of the files that are written. The first one is the default.
         write: Function that writes a whole trace: ``write(view, path, progress)``. The path does not exist yet.
-        write_table: Function that writes one table, for formats with one file per table: ``write_table(view, name,
+        write_table: Function that writes one table, for formats with one file per table: ``write_table(tables, name,
             path, progress)``. The path does not exist yet.
         correlated: Whether a trace has to be correlated before it is written.
         folder: Whether ``write`` creates a folder.
-        options: The options of the exporter. If there are any, ``write``, ``write_table`` and ``write_many`` are called
+        options: The options of the exporter. If there are any, the functions that write are called
             with the keyword argument ``options``, the checked values of all options by name.
         wrote: Function that returns whether this exporter wrote a file, and never raises an error. A folder can be
             replaced only if exporters wrote all its files. If None, folders of this exporter are never replaced.
         write_many: Function that writes several traces to one file: ``write_many(traces, path, progress)``. The path
-            does not exist yet. None if the format holds one trace.
+            does not exist yet. None if the format holds one trace, or single tables.
+        write_many_tables: Function that writes tables with the rows of several traces to the given files, by table
+            name: ``write_many_tables(traces, files, progress)``. If None, ``write_table`` writes the rows of all
+            traces, which are read into memory.
     """
 
     format: str
@@ -313,6 +374,12 @@ class Exporter:
     options: tuple[Option, ...] = ()
     wrote: Callable[[Path], bool] | None = None
     write_many: Callable[..., None] | None = None
+    write_many_tables: Callable[..., None] | None = None
+
+    @property
+    def can_write_many(self) -> bool:
+        """Whether the exporter can write the traces of several ranks to one output."""
+        return self.write_table is not None or self.write_many is not None
 
     def with_options(self, values: Mapping[str, Value]) -> Exporter:
         """Return the exporter with the given values of its options. Strings are parsed, other values are only checked.
@@ -327,8 +394,9 @@ class Exporter:
         def bind(function: Callable[..., None] | None) -> Callable[..., None] | None:
             return None if function is None else functools.partial(function, options=options)
 
-        write, write_table, write_many = map(bind, (self.write, self.write_table, self.write_many))
-        return replace(self, write=write, write_table=write_table, write_many=write_many)
+        functions = ("write", "write_table", "write_many", "write_many_tables")
+        bound: dict[str, Any] = {name: bind(getattr(self, name)) for name in functions}
+        return replace(self, **bound)
 
     def check_folder(self, path: str | os.PathLike[str]) -> None:
         """Check that the path of a folder of tables does not end with the suffix of a file.

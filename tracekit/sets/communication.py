@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.core.communication import Communication
-    from tracekit.sets.trace_set import TraceSet
+    from tracekit.sets.member_set import MemberSet
 
     Tables = dict[str, pl.DataFrame]
     Compute = Callable[[Callable[[str], pl.LazyFrame]], Tables]
@@ -25,7 +25,7 @@ RANK = "rank"
 _LISTED = 8
 
 
-def analyze_communication(traces: TraceSet, *, include_warm_up: bool = False) -> Communication:
+def analyze_communication(traces: MemberSet, *, include_warm_up: bool = False) -> Communication:
     """Return an analysis of the communication between all ranks. Warn about clocks that collectives cannot align.
 
     Args:
@@ -52,7 +52,7 @@ def _read_tables_with_warm_up(frames: Callable[[str], pl.LazyFrame]) -> Tables:
     return read_rank_tables(frames, include_warm_up=True)
 
 
-def compute_clock_conversions(traces: TraceSet) -> pl.DataFrame:
+def compute_clock_conversions(traces: MemberSet) -> pl.DataFrame:
     """Return the offset and drift that convert the times of each rank to the clock of the first rank.
 
     The result has one row per rank, as ``TraceSet.clocks`` describes.
@@ -62,7 +62,7 @@ def compute_clock_conversions(traces: TraceSet) -> pl.DataFrame:
     return Communication(collect_rank_tables(traces, read_call_tables)).clocks
 
 
-def collect_rank_tables(traces: TraceSet, compute: Compute) -> Tables:
+def collect_rank_tables(traces: MemberSet, compute: Compute) -> Tables:
     """Compute tables for every rank, and return the rows of all ranks by table name, with a column ``rank``."""
     import polars as pl
 

@@ -16,8 +16,8 @@ from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.registry import detection
 from tracekit.registry.source import Source
 from tracekit.sets.communication import concat_rank_tables
+from tracekit.sets.member_set import map_by_rank, open_member
 from tracekit.sets.ranks import RESULT_FORMATS, parse_ranks_in_file_name
-from tracekit.sets.tasks import map_by_rank
 from tracekit.trace import call_with_tables, get_trace_view
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from tracekit.core.diagnosis import Examination, Options, RankPlan, RankProfile, Why
     from tracekit.sets.member import Member
-    from tracekit.sets.trace_set import TraceSet
+    from tracekit.sets.member_set import MemberSet
     from tracekit.trace import Trace
 
 Result = TypeVar("Result")
 
 
-def explain_job(traces: TraceSet, options: Options) -> Why:
+def explain_job(traces: MemberSet, options: Options) -> Why:
     """Return the answer of the job: the ledger of its slowest rank, its causes, and the answers of all ranks.
 
     A rank whose capture cannot be read has the error as its answer, and the others are explained without it.
@@ -68,7 +68,7 @@ def explain_job(traces: TraceSet, options: Options) -> Why:
     return combine(examinations, others, [*notes, *(a.sentence for a in others if a.rank in errors)])
 
 
-def _separate_results(traces: TraceSet) -> tuple[TraceSet, dict[int, Member]]:
+def _separate_results(traces: MemberSet) -> tuple[MemberSet, dict[int, Member]]:
     """Return the captures of timelines, and the results of Nsight Compute that belong to each of them, by rank.
 
     A single file of results belongs to all ranks. Several ones belong to the ranks in their file names. A set of only
@@ -81,7 +81,7 @@ def _separate_results(traces: TraceSet) -> tuple[TraceSet, dict[int, Member]]:
     ranks = [member.rank for member in traces.captures if member not in of_kernels]
     if not of_kernels or not ranks:
         return traces, {}
-    timelines = traces.select(ranks=ranks)
+    timelines = traces.select_ranks(ranks)
     if len(of_kernels) == 1:
         return timelines, dict.fromkeys(ranks, of_kernels[0])
     results: dict[int, Member] = {}
@@ -110,8 +110,6 @@ def _join_results(trace: Trace, results: Member | None) -> Iterator[Trace]:
     if results is None or not trace.count("kernels"):
         yield trace
         return
-    from tracekit.sets.trace_set import open_member
-
     with open_member(results) as measured:
         yield trace.join_ncu(measured, metrics=()) if measured.count("ncu_launches") else trace
 

@@ -14,21 +14,21 @@ from tracekit.registry.notices import explain_missing_advice, list_notices
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tracekit.sets.trace_set import TraceSet
+    from tracekit.sets.member_set import MemberSet
     from tracekit.trace import Trace
 
 
-def list_notices_of_ranks(traces: TraceSet) -> list[str]:
+def list_notices_of_ranks(traces: MemberSet) -> list[str]:
     """Return sentences about the warnings of the profiler and about missing GPU work, with the number of ranks."""
     return merge_sentences(traces.map(_list_notices_of_rank))
 
 
-def explain_missing_advice_of_ranks(traces: TraceSet) -> list[str]:
+def explain_missing_advice_of_ranks(traces: MemberSet) -> list[str]:
     """Return sentences that state why the report ``advise`` has no rows, with the number of ranks."""
     return merge_sentences(traces.map(_explain_missing_advice_of_rank))
 
 
-def explain_missing_recipes(traces: TraceSet, recipes: Sequence[str]) -> dict[str, list[str]]:
+def explain_missing_recipes(traces: MemberSet, recipes: Sequence[str]) -> dict[str, list[str]]:
     """Return sentences that state why some recipes have no rows, by recipe, with the number of ranks."""
     by_rank = traces.map(functools.partial(_explain_recipes_of_rank, recipes)) if recipes else []
     return {recipe: merge_sentences([rank[number]] for rank in by_rank) for number, recipe in enumerate(recipes)}

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Literal
 from tracekit.errors import MissingTableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import polars as pl
     from plotly.graph_objects import Figure
 
-    from tracekit.sets.trace_set import TraceSet
     from tracekit.text.names import RecipeName
 
 Align = Literal["yes", "no"]
@@ -25,8 +24,8 @@ class SetPlots:
     already computed. The methods need plotly: ``pip install 'tracekit[view]'``.
     """
 
-    def __init__(self, traces: TraceSet) -> None:
-        self._traces = traces
+    def __init__(self, compute_recipe: Callable[..., dict[str, pl.DataFrame]]) -> None:
+        self._compute_recipe = compute_recipe
 
     def gpu_time(self, *, dark: bool = False) -> Figure:
         """Draw the time in which the GPUs of each rank compute, communicate, copy memory or are idle.
@@ -66,7 +65,7 @@ class SetPlots:
             >>> [line.name for line in figure.data]
             ['Shortest', 'Longest', 'Median', 'Warm-up, not aggregated', 'Straggler: rank 1']
         """
-        tables = self._traces.recipe("iteration_spread", include_warm_up=include_warm_up)
+        tables = self._compute_recipe("iteration_spread", include_warm_up=include_warm_up)
         return self._draw_single_table(tables, "iterations", "iterations", dark=dark)
 
     def stragglers(self, *, include_warm_up: bool = False, dark: bool = False) -> Figure:
@@ -79,7 +78,7 @@ class SetPlots:
         Raises:
             MissingTableError: No rank is a straggler.
         """
-        tables = self._traces.recipe("iteration_spread", include_warm_up=include_warm_up)
+        tables = self._compute_recipe("iteration_spread", include_warm_up=include_warm_up)
         return self._draw_single_table(tables, "stragglers", "stragglers", dark=dark)
 
     def utilization(
@@ -116,7 +115,7 @@ class SetPlots:
             >>> [figure.layout.title.text for figure in figures.values()]
             ['Kernels over time', 'MPI over time', 'Overlap over time']
         """
-        return self.recipe(self._traces.recipe(recipe, bins=bins, align=align), dark=dark)
+        return self.recipe(self._compute_recipe(recipe, bins=bins, align=align), dark=dark)
 
     def pace(
         self,
@@ -145,7 +144,7 @@ class SetPlots:
             >>> list(tk.load_many("fixtures/ranks").plot.pace("compute", "nvtx_pace"))
             ['pace_over_time', 'pace_start', 'pace_duration', 'pace_delta']
         """
-        return self.recipe(self._traces.recipe(recipe, name=name, align=align), dark=dark)
+        return self.recipe(self._compute_recipe(recipe, name=name, align=align), dark=dark)
 
     def recipe(self, tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
         """Draw the figures of a recipe whose tables have already been computed.
@@ -167,7 +166,7 @@ class SetPlots:
         Raises:
             MissingTableError: The ranks have no data for the figure.
         """
-        return self._draw_single_table(self._traces.recipe(recipe), figure_name, missing_data, dark=dark)
+        return self._draw_single_table(self._compute_recipe(recipe), figure_name, missing_data, dark=dark)
 
     def _draw_single_table(
         self, tables: Mapping[str, pl.DataFrame], figure_name: str, missing_data: str, *, dark: bool

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
+from tracekit.exporters.html.ranks import serialize_recipe_figures
 from tracekit.exporters.html.sections import Contents
 from tracekit.registry.analyses import RECIPE, get_analysis, list_names
-from tracekit.sets.page import serialize_recipe_figures
 from tracekit.sets.recipes import list_step_notes
 
 if TYPE_CHECKING:

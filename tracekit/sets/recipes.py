@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress
     from tracekit.sets.member import Member
-    from tracekit.sets.trace_set import TraceSet
+    from tracekit.sets.member_set import MemberSet
     from tracekit.trace import Trace
 
 FILES, FILE, RANK, CLOCKS = "files", "File", "Rank", "clocks"
@@ -31,7 +31,7 @@ _MERGED = 16
 
 
 def run_recipe(
-    traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: Progress | None = None
+    traces: MemberSet, name: str, options: Mapping[str, Value], *, progress: Progress | None = None
 ) -> Tables:
     """Run a recipe on the profiles of a set, and return its tables.
 
@@ -52,7 +52,7 @@ def run_recipe(
 
 
 def run_recipes(
-    traces: TraceSet, options_by_recipe: Mapping[str, Mapping[str, Value]], *, progress: Progress | None = None
+    traces: MemberSet, options_by_recipe: Mapping[str, Mapping[str, Value]], *, progress: Progress | None = None
 ) -> dict[str, Tables]:
     """Run several recipes in one pass over the profiles of a set, and return their tables by recipe name.
 
@@ -94,7 +94,7 @@ def run_recipes(
     return {name: {**tables, FILES: files} for name, tables in tables_by_recipe.items()}
 
 
-def choose_iteration_options(traces: TraceSet) -> dict[str, Value]:
+def choose_iteration_options(traces: MemberSet) -> dict[str, Value]:
     """Return the options with which the recipe ``iteration_spread`` uses the roll-up of a set."""
     arguments = traces.rollup_arguments
     if arguments.get("iterations") is not None:
@@ -122,7 +122,7 @@ def _compute_final_tables(recipe: Recipe, merged_tables: Tables, names: Sequence
 
 
 def _compute_merged_tables(
-    name: str, recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
+    name: str, recipe: Recipe, traces: MemberSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
     """Compute the tables of a recipe for each rank, and return the merged tables of all ranks."""
     if recipe.reductions and isinstance(traces.engine, MergingEngine):
@@ -139,7 +139,7 @@ def _compute_merged_tables(
 
 def _compute_merged_tables_by_recipe(
     recipes: Mapping[str, Recipe],
-    traces: TraceSet,
+    traces: MemberSet,
     functions: Mapping[str, Callable[[Trace], Tables]],
     progress: Progress | None,
 ) -> dict[str, Tables]:
@@ -162,7 +162,7 @@ def _compute_tables_of_rank(functions: Mapping[str, Callable[[Trace], Tables]], 
 
 
 def _merge_tables_in_engine(
-    recipe_name: str, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
+    recipe_name: str, traces: MemberSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
     """Return the merged tables of a recipe for all ranks, which the engine computes and merges.
 
@@ -224,7 +224,7 @@ def _compute_rank_tables(
 
 
 def _find_common_start_and_length(
-    traces: TraceSet, times: Mapping[Member, tuple[int | None, int]], option_values: Mapping[str, Value]
+    traces: MemberSet, times: Mapping[Member, tuple[int | None, int]], option_values: Mapping[str, Value]
 ) -> tuple[int | None, int]:
     """Return the UTC start and the length of the time axis that all ranks share, in ns.
 
@@ -238,7 +238,7 @@ def _find_common_start_and_length(
     return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
 
 
-def _read_start_times_and_durations(traces: TraceSet) -> dict[Member, tuple[int | None, int]]:
+def _read_start_times_and_durations(traces: MemberSet) -> dict[Member, tuple[int | None, int]]:
     """Return the UTC start and the duration of each profile in ns. The start is None if it is not recorded.
 
     Profiles are opened only if the recorded metadata lacks the duration of a profile. Profiles that the engine skips,
@@ -275,7 +275,7 @@ def _require_recorded_start(member: Member, start: int | None) -> int:
     return start
 
 
-def _build_file_name_table(traces: TraceSet) -> pl.DataFrame:
+def _build_file_name_table(traces: MemberSet) -> pl.DataFrame:
     """Return a table with the file name of each rank, without suffix.
 
     The table has a column ``Rank``, unless the ranks are 0, 1, 2 and so on.

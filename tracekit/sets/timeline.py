@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.core.communication import Communication, read_call_tables
@@ -10,23 +10,21 @@ from tracekit.core.communication.calls import MESSAGES, MPI
 from tracekit.core.communication.clocks import NONE
 from tracekit.core.communication.matching import UNMATCHED
 from tracekit.errors import ExportError
-from tracekit.registry.interface import ManyTraces, Part
+from tracekit.registry.interface import AlignedTraces
 from tracekit.sets import communication
-from tracekit.trace import get_trace_view
+from tracekit.sets.member_set import MemberSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     import polars as pl
 
-    from tracekit.registry.interface import View
-    from tracekit.sets.notices import MissingEvents
-    from tracekit.sets.trace_set import TraceSet
+    from tracekit.registry.interface import Part
 
 _LISTED = 8
 
 
-def align_traces(traces: TraceSet, missing: MissingEvents) -> ManyTraces:
+def align_traces(traces: MemberSet, parts: Sequence[Part]) -> AlignedTraces:
     """Return the traces of a set for an exporter, with their clocks and with flows between communicating ranks.
 
     All rows of the captures are used to align the clocks, including rows that the set does not select. A warning lists
@@ -34,15 +32,12 @@ def align_traces(traces: TraceSet, missing: MissingEvents) -> ManyTraces:
 
     Args:
         traces: The set of traces.
-        missing: Collection to which the events of each trace are added, after it was open for the first time, that are
-            recorded, but not decoded.
+        parts: The traces in the order of ranks, which are not aligned yet.
 
     Raises:
         ExportError: A rank cannot be aligned.
     """
-    from tracekit.sets.trace_set import TraceSet
-
-    whole = TraceSet(traces.members, engine=traces.engine)
+    whole = MemberSet(traces.members, engine=traces.engine)
     analysis = Communication(communication.collect_rank_tables(whole, read_call_tables))
     clocks = {row["rank"]: row for row in analysis.clocks.iter_rows(named=True)}
     unaligned = [rank for rank, row in clocks.items() if row["method"] == NONE]
@@ -52,43 +47,20 @@ def align_traces(traces: TraceSet, missing: MissingEvents) -> ManyTraces:
         reason = "neither common collectives nor the UTC time of the trace origin are recorded"
         raise ExportError(f"{message}, because {reason}", hint="export these ranks separately")
     communication.warn_about_unaligned_clocks(analysis.clocks)
-    parts = [
-        Part(
-            f"rank {rank}",
-            _RankOpener(traces, rank, missing),
-            clocks[rank]["offset_ns"],
-            clocks[rank]["drift_ppm"] / 1e6,
-        )
-        for rank in traces.ranks
+    aligned = [
+        replace(part, offset_ns=clocks[rank]["offset_ns"], drift=clocks[rank]["drift_ppm"] / 1e6)
+        for rank, part in zip(traces.ranks, parts, strict=True)
     ]
     metadata = {"ranks": str(len(parts))} | {
         f"clock_rank_{rank}": _describe_clock_alignment(row) for rank, row in clocks.items()
     }
-    return ManyTraces(
-        parts, find_flows_between_ranks(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, metadata
+    return AlignedTraces(
+        aligned, find_flows_between_ranks(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, metadata
     )
 
 
-class _RankOpener:
-    """A callable that opens the trace of one rank for an exporter."""
-
-    def __init__(self, traces: TraceSet, rank: int, missing: MissingEvents) -> None:
-        self._traces = traces
-        self._rank = rank
-        self._missing: MissingEvents | None = missing
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[View]:
-        """Open the trace, and yield its view. The trace is closed when the ``with`` block ends."""
-        with self._traces.open(self._rank) as trace:
-            yield get_trace_view(trace)
-            if self._missing is not None:
-                self._missing.add(self._missing.count(trace))
-                self._missing = None
-
-
 def find_flows_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
-    """Return the flows (arrows in a timeline) between calls of different ranks, as rows of ``ManyTraces.links``.
+    """Return the flows (arrows in a timeline) between calls of different ranks, as rows of ``AlignedTraces.links``.
 
     The calls of one collective are connected in order of start. A flow also leads from the start of a call that sends
     a message to the end of the call that receives it. If the kernel of a call was recorded, the flow is attached to
@@ -96,7 +68,7 @@ def find_flows_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFr
 
     Args:
         calls: The result of ``Communication.calls``, with times on the shared clock.
-        ranks: The ranks, in the order of ``ManyTraces.parts``.
+        ranks: The ranks, in the order of ``AlignedTraces.parts``.
     """
     import polars as pl
 

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from tracekit.core.diagnosis import check_matches, combine, parse_edits
-from tracekit.sets.tasks import map_by_rank
+from tracekit.sets.member_set import map_by_rank
 from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from tracekit.core.diagnosis import Options, WhatIf
     from tracekit.core.diagnosis.edits import StepEdit
-    from tracekit.sets.trace_set import TraceSet
+    from tracekit.sets.member_set import MemberSet
     from tracekit.trace import Trace
 
 
-def predict_job(traces: TraceSet, edits: str | Iterable[str], options: Options) -> WhatIf:
+def predict_job(traces: MemberSet, edits: str | Iterable[str], options: Options) -> WhatIf:
     """Return the prediction for the rank with the longest predicted step, with the predictions for all ranks.
 
     Args:

@@ -2,7 +2,7 @@
 
 ``summary`` reduces a side to counts and times by name and iteration. ``changes`` computes the changes, and
 ``permutation`` tests whether they are larger than the differences between iterations. ``notes`` describes limits of
-the comparison. ``verdict`` summarizes a comparison in one sentence. ``conditions`` evaluates conditions on the changes,
+the comparison. ``conditions`` evaluates conditions on the changes,
 with which a build can be checked.
 """
 

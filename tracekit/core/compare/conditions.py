@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.core.compare.diff import is_per_iteration
+from tracekit.core.compare.diff import explain_missing_tests, is_per_iteration
 from tracekit.core.compare.notes import have_comparable_iterations
 from tracekit.core.compare.summary import DURATION, KINDS
-from tracekit.core.compare.verdict import explain_missing_tests
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:

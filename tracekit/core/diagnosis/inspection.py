@@ -150,7 +150,7 @@ class Inspection:
     @functools.cached_property
     def rates(self) -> Rates:
         """Which operations have known work, and which of them are at the roofline."""
-        return compare_with_peaks(self)
+        return compare_with_peaks(self.model, self.known_peaks)
 
     @functools.cached_property
     def roofline(self) -> tuple[float, float]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.core.diagnosis.events import Events, Step
-    from tracekit.core.diagnosis.inspection import Inspection
     from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.rollup import Rollup
 
@@ -196,18 +195,17 @@ class Rates(NamedTuple):
     is_at_roofline: Mask
 
 
-def compare_with_peaks(inspection: Inspection) -> Rates:
+def compare_with_peaks(model: Model, peaks: Peaks | None) -> Rates:
     """Compare the rates of the kernels of a model with the peak rates of the GPU.
 
     The kernels that one range launches share its work. If the peak rates or the shapes are unknown, no work is known.
     """
-    model, peaks = inspection.model, inspection.known_peaks
     ops = model.operations
     known, at_roofline = np.zeros((2, len(ops.start)), np.bool_)
-    ranges = _read_ranges_with_shapes(inspection)
+    ranges = _read_ranges_with_shapes(model)
     if peaks is None or ranges.is_empty():
         return Rates(known, at_roofline)
-    range_row = _find_ranges(inspection, ranges)
+    range_row = _find_ranges(model, ranges)
     flop, moved = _compute_work(ranges)
     is_product, is_half = model.find_class(*PRODUCTS), model.match_names(_HALF)
     peak = np.where(is_half, peaks.half, np.where(model.find_class("matmul"), peaks.tf32, peaks.fp32)) * 1e12
@@ -221,9 +219,9 @@ def compare_with_peaks(inspection: Inspection) -> Rates:
     return Rates(known, at_roofline)
 
 
-def _read_ranges_with_shapes(inspection: Inspection) -> pl.DataFrame:
+def _read_ranges_with_shapes(model: Model) -> pl.DataFrame:
     """Return the ranges of operations: ``thread_id``, ``start_ns``, ``end_ns``, ``name``, ``shapes``, ``types``."""
-    events = inspection.model.events
+    events = model.events
     text = decode_categories_expr(pl.col("name"))
     rows = events.frames("nvtx_ranges").filter(
         pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64)) & (pl.col("end_ns") > pl.col("start_ns"))
@@ -243,9 +241,9 @@ def _read_ranges_with_shapes(inspection: Inspection) -> pl.DataFrame:
     )
 
 
-def _find_ranges(inspection: Inspection, ranges: pl.DataFrame) -> npt.NDArray[np.int64]:
+def _find_ranges(model: Model, ranges: pl.DataFrame) -> npt.NDArray[np.int64]:
     """Return the row of the innermost range in which each operation was launched, or -1."""
-    events, ops = inspection.model.events, inspection.model.operations
+    events, ops = model.events, model.operations
     call = events.operations["call"].gather(create_series(ops.row))
     times = events.calls.select("thread_id", "start_ns").select(pl.all().gather(call))
     index = intervals.NestingIndex.from_intervals(ranges.select("thread_id", "start_ns", "end_ns"), by=["thread_id"])

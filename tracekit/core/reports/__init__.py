@@ -90,7 +90,7 @@ def _restrict_frames_to_window(frames: Frames, window: Window) -> Frames:
 
     def read_table_in_window(name: str) -> pl.LazyFrame:
         rows = frames(name)
-        condition = row_condition_expr(rows.collect_schema().names(), time=window)
+        condition = row_condition_expr(rows.collect_schema().names(), [("time", window)])
         return rows if condition is None else rows.filter(condition)
 
     return read_table_in_window

@@ -10,13 +10,13 @@ from tracekit.core.relations import CALL, THREAD, join_calls
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 from tracekit.core.reports.report import CALL_COLUMNS, RANGE_COLUMNS
 from tracekit.core.reports.summary import DURATION
-from tracekit.core.select import CONDITIONS
+from tracekit.core.select import FILTERS
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
 
-_OF_LAUNCHES = [name for name in CONDITIONS if name != "domains"]
-"""Conditions that do not apply to launches, because a kernel can be selected without its launch."""
+_OF_LAUNCHES = [name for name in FILTERS if name != "domains"]
+"""Filters that do not apply to launches, because a kernel can be selected without its launch."""
 _TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
 
 

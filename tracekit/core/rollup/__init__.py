@@ -17,6 +17,7 @@ from tracekit.core import steps
 from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
+from tracekit.core.ops.attach import ON_GPU
 from tracekit.core.rollup import groups
 from tracekit.core.rollup.measures import CALL_COLUMNS, METRICS, Measures, divide_iteration_times
 
@@ -132,7 +133,33 @@ class Rollup:
     @functools.cached_property
     def step_summary(self) -> steps.StepSummary:
         """What delimits the iterations, how many there are, and how much of the GPU work lies in them."""
-        return steps.summarize_steps(self)
+        iterations, measures, frames = self.iterations, self.measures, self.measures.ops.frames
+        totals = {kind: steps.sum_activities(frames, kind) for kind in ON_GPU}
+        on_gpu = measures.select_calls("kind").to_series().is_in(ON_GPU).arg_true()
+        calls = measures.select_calls("kind", "process_id", "start_ns", "gpu_start_ns", "gpu_end_ns", rows=on_gpu)
+        inside = calls.filter(iterations.find_call_iterations(calls).is_not_null())
+        is_kernel = pl.col("kind").is_in(["kernel", "graph"])
+        time = (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).sum()
+        kernels, gpu_time = inside.select(is_kernel.sum(), time.alias("time")).row(0)
+        if iterations.is_whole_capture:
+            kernels, gpu_time = totals["kernel"][0] + totals["graph"][0], sum(t for _, t in totals.values())
+        names = iterations.aggregated.select(pl.col("name").fill_null(pl.format("step {}", "iteration"))).to_series()
+        is_left_out = pl.col("is_warm_up") & ~pl.col("aggregated") & (self.span is None)
+        left_out = iterations.frame.filter(is_left_out)
+        return steps.StepSummary(
+            key_op=iterations.label if iterations.has_key_op else None,
+            steps=iterations.frame.height,
+            aggregated=iterations.aggregated.height,
+            first=str(names[0]),
+            last=str(names[-1]),
+            warm_up=left_out.height,
+            included_warm_up=iterations.aggregated.filter("is_warm_up").height,
+            warm_up_ns=int(left_out.select((pl.col("window_end_ns") - pl.col("window_start_ns")).sum()).item()),
+            kernels=totals["kernel"][0] + totals["graph"][0],
+            kernels_in_steps=int(kernels),
+            gpu_time_ns=sum(t for _, t in totals.values()),
+            gpu_time_in_steps_ns=int(gpu_time),
+        )
 
     @functools.cached_property
     def devices(self) -> pl.DataFrame:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.exporters.timeline.tracks import LaneRegistry
-    from tracekit.registry.interface import ManyTraces, Progress, View
+    from tracekit.registry.interface import AlignedTraces, Progress, View
     from tracekit.registry.tables import Tables
 
 BATCH_ROWS, _BATCH_BYTES = 1 << 14, 1 << 25
@@ -179,7 +179,7 @@ def _format_metadata_event(name: str, pid: int, tid: int, /, **args: str | int) 
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
 
-def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+def write_many(traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
     """Write the events on the selected tracks of several traces to a Chrome trace file.
 
     Raises:
@@ -188,7 +188,7 @@ def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Colle
     retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
 
 
-def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
+def _write_parts(traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
     """Write several traces to one Chrome trace file, with all times on a shared clock and increased by ``shift_ns``."""
     numbering, flow_count = Numbering(), 0
     links, backward_count = drop_backward_flows(traces.links)

@@ -1,7 +1,8 @@
 """Export a self-contained HTML page that browsers show without network access or other files.
 
-``sections`` selects the content, ``markup`` writes HTML elements, and ``page`` assembles the elements, figures, style
-sheet and scripts. The content security policy of the page forbids all requests, and all scripts except its own.
+``sections`` selects the content, and ``ranks`` that of a page of several ranks. ``markup`` writes HTML elements, and
+``page`` assembles the elements, figures, style sheet and scripts. The content security policy of the page forbids all
+requests, and all scripts except its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tracekit.registry.interface import Exporter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.registry.interface import Progress, View
+    from tracekit.registry.interface import ManyTraces, Progress, View
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
@@ -23,9 +24,17 @@ def write(view: View, path: Path, progress: Progress) -> None:
     path.write_text(page.render_page(sections.build_contents(view, progress)), "utf-8", newline="\n")
 
 
+def write_many(traces: ManyTraces, path: Path, progress: Progress) -> None:
+    """Write an HTML page that shows several ranks side by side."""
+    from tracekit.exporters.html import page, ranks
+
+    path.write_text(page.render_page(ranks.build_contents(traces, progress)), "utf-8", newline="\n")
+
+
 EXPORTER = Exporter(
     "html",
     "One HTML page with why a step is slow, charts and top lists, to share",
     (".html",),
     write,
+    write_many=write_many,
 )

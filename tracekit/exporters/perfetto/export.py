@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.registry.interface import ManyTraces, Progress, View
+    from tracekit.registry.interface import AlignedTraces, Progress, View
     from tracekit.registry.tables import Tables
     from tracekit.system.sorting import Array
 
@@ -220,7 +220,7 @@ def _create_batch_jobs(encode: Callable[[int, int], memoryview], row_count: int)
     return (functools.partial(encode, n, min(n + BATCH_ROWS, row_count)) for n in range(0, row_count, BATCH_ROWS))
 
 
-def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+def write_many(traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
     """Write the events on the selected tracks of several traces to a Perfetto trace file.
 
     Raises:
@@ -229,7 +229,7 @@ def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Colle
     retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
 
 
-def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
+def _write_parts(traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
     """Write several traces to one Perfetto file, with all times on a shared clock and increased by ``shift_ns``."""
     numbering, flow_count = Numbering(), traces.links.height
     _, backward_count = drop_backward_flows(traces.links)

@@ -112,7 +112,7 @@ class FlowTable:
         """Add the flows between traces that begin or end at events of one kind. Flows between traces have ids from 1.
 
         Args:
-            links: All flows between traces, as in ``ManyTraces.links``.
+            links: All flows between traces, as in ``AlignedTraces.links``.
             part_number: Number of the trace that contains the events.
             kind: The kind of the events.
             tables: The tables of the trace that contains the events.

@@ -88,4 +88,6 @@ def _write_many(
     package: str, traces: ManyTraces, path: Path, progress: Progress, *, options: Mapping[str, Any]
 ) -> None:
     """Write the events on the selected tracks of several traces to one file. Each trace has its own processes."""
-    importlib.import_module(f"{package}.export").write_many(traces, path, progress, select_tracks(options["tracks"]))
+    importlib.import_module(f"{package}.export").write_many(
+        traces.align(), path, progress, select_tracks(options["tracks"])
+    )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.registry.interface import ManyTraces, Part
+    from tracekit.registry.interface import AlignedTraces, Part
     from tracekit.registry.tables import Tables
 
 
@@ -26,7 +26,7 @@ class _EarlierEventError(Exception):
     """Error that is raised if an event precedes time 0 of the file. Its argument is the difference in ns."""
 
 
-def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
+def retry_with_shift(traces: AlignedTraces, write: Callable[[int], None]) -> None:
     """Call ``write`` with the number of ns to add to all times. Retry with larger numbers while a time is negative."""
     shift_ns = -min((part.offset_ns for part in traces.parts), default=0)
     while True:
@@ -38,7 +38,7 @@ def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
             return
 
 
-def collect_origin_metadata(traces: ManyTraces, shift_ns: int) -> dict[str, str]:
+def collect_origin_metadata(traces: AlignedTraces, shift_ns: int) -> dict[str, str]:
     """Return metadata of the exported traces, including the UTC time in ns at time 0 of the file, if it is known."""
     origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift_ns)}
     return {**origin, **traces.metadata}

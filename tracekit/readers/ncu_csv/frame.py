@@ -92,6 +92,10 @@ class NcuMessages:
     has_printed_page: bool = False
     incomplete: int = 0
 
+    def count_incomplete(self, rows: int) -> None:
+        """Add to the number of incomplete rows."""
+        self.incomplete += rows
+
     def add_lines(self, text: bytes) -> None:
         """Count the messages of ncu in the given lines, and detect pages that are not printed as CSV."""
         self.has_printed_page = self.has_printed_page or _PRINTED_PAGE.search(text) is not None
@@ -255,7 +259,7 @@ def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[NcuP
     seen: Counter[str] = Counter()
     page: NcuPage | None = None
     rest = b""
-    for block in restore_printed_form(iterate_blocks(path), path, messages):
+    for block in restore_printed_form(iterate_blocks(path), path, messages.count_incomplete):
         text, start = rest + block, 0
         for offset, header, layout in _iterate_headers(text):
             rows, _ = _extract_rows(text[start:offset], page, messages, ends_table=True)

@@ -17,10 +17,9 @@ from tracekit.errors import CorruptTraceError, get_first_line_of_message
 from tracekit.readers.ncu_csv.headers import RESAVED_HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.readers.ncu_csv.frame import NcuMessages
 
 _WHOLE_NUMBER_COLUMNS = ("ID", "Process ID", "Context", "Stream", "Device", "Device Id", "Invocations")
 _DECIMAL_IDS = re.compile(rb'^"\d+[.,]0+","|^"\d*","\d+[.,]0+","', re.MULTILINE)
@@ -100,13 +99,15 @@ def _find_quote(text: bytes, header: bytes, separator: bytes) -> str:
     return "'" if single > double else '"'
 
 
-def restore_printed_form(blocks: Iterable[bytes], path: Path, messages: NcuMessages) -> Iterator[bytes]:
+def restore_printed_form(
+    blocks: Iterable[bytes], path: Path, count_incomplete: Callable[[int], None]
+) -> Iterator[bytes]:
     """Yield the blocks of a file in the form that ncu prints. Blocks that are already in this form are not changed.
 
     Args:
         blocks: Blocks of complete lines, in UTF-8.
         path: Path of the file.
-        messages: Statistics to which the number of rows with too many cells is added.
+        count_incomplete: Function that receives numbers of rows with too many cells.
 
     Raises:
         CorruptTraceError: The rows are not valid CSV, or they have far fewer cells than the header.
@@ -123,9 +124,9 @@ def restore_printed_form(blocks: Iterable[bytes], path: Path, messages: NcuMessa
         text = rest + _double_quotes(block[start:], form)
         end = _find_end_of_last_record(text, form.quote)
         rest = text[end:]
-        yield _rewrite_records(text[:end], form, path, messages)
+        yield _rewrite_records(text[:end], form, path, count_incomplete)
     if form is not None and rest:
-        yield _rewrite_records(rest, form, path, messages)
+        yield _rewrite_records(rest, form, path, count_incomplete)
 
 
 def _double_quotes(text: bytes, form: ResavedForm) -> bytes:
@@ -161,7 +162,7 @@ def _remove_padding(text: bytes, form: ResavedForm) -> bytes:
     return bytes(content[1:-1])
 
 
-def _rewrite_records(text: bytes, form: ResavedForm, path: Path, messages: NcuMessages) -> bytes:
+def _rewrite_records(text: bytes, form: ResavedForm, path: Path, count_incomplete: Callable[[int], None]) -> bytes:
     """Return records in the form that ncu prints, without index columns. Records with too many cells are left out."""
     import io
 
@@ -186,7 +187,7 @@ def _rewrite_records(text: bytes, form: ResavedForm, path: Path, messages: NcuMe
         raise CorruptTraceError(what, path=path, hint="run ncu --csv again") from e
     table = table.with_columns(pl.all().fill_null("").str.strip_chars_end("\r"))
     fits = table[names[-1]] == ""
-    messages.incomplete += int((~fits).sum())
+    count_incomplete(int((~fits).sum()))
     columns = dict(zip(names[form.index_columns : -1], form.header, strict=True))
     whole = [name for name, header in columns.items() if header in _WHOLE_NUMBER_COLUMNS]
     capability = [name for name, header in columns.items() if header == _CAPABILITY]

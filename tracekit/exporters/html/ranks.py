@@ -1,27 +1,24 @@
-"""Create an HTML page that shows the ranks of a set side by side."""
+"""Select the content of an HTML page that shows several ranks side by side."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.exporters.html.sections import WHOLE_CAPTURE, Contents
 from tracekit.plots import recipes as plots
 from tracekit.plots.labels import format_nanoseconds
 from tracekit.plots.recipes import MAPS
-from tracekit.sets import recipes
-from tracekit.sets.notices import explain_missing_recipes, list_notices_of_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     import polars as pl
 
-    from tracekit.core.recipes import Tables
-    from tracekit.registry.interface import Progress
-    from tracekit.sets.trace_set import TraceSet
+    from tracekit.registry.interface import ManyTraces, Progress
+
+    Frames = Mapping[str, pl.DataFrame]
 
 _ROWS = 50
 _RECIPES = ("gpu_time_sum", "comm_sum", "comm_skew", "iteration_spread", "cuda_gpu_kern_sum", *MAPS)
@@ -99,40 +96,36 @@ _CLOCKS = {
 }
 
 
-def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str:
-    """Return an HTML page that shows the ranks of a set side by side.
+def build_contents(traces: ManyTraces, progress: Progress) -> Contents:
+    """Return the contents of a page that shows several ranks side by side.
 
     Args:
-        traces: The set of profiles.
-        progress: Callback that receives the number of profiles read so far and the number of all profiles.
+        traces: The traces of the ranks.
+        progress: Callback that receives the number of traces read so far and the number of all traces.
 
     Raises:
         TracekitError: A file cannot be read, or plotly is not installed.
     """
-    options: dict[str, dict[str, Any]] = {name: {} for name in _RECIPES}
-    options["iteration_spread"] = recipes.choose_iteration_options(traces)
-    if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1:
-        options |= {name: {"align": "no"} for name in MAPS}
-    tables = recipes.run_recipes(traces, options, progress=progress)
+    tables = traces.compute_recipes(_RECIPES, progress)
     sections = [
         *_build_gpu_time_sections(tables),
-        *_build_iterations_sections(tables),
+        *_build_iterations_sections(traces, tables),
         *_build_communication_sections(tables),
         *_build_utilization_sections(tables),
         *_build_pace_sections(traces, tables),
     ]
-    title = f"GPU profiles of {len(traces)} ranks"
+    title = f"GPU profiles of {len(traces.parts)} ranks"
     missing = _list_missing_sections(traces, {section.title for section in sections})
-    return html_page.render_page(Contents(title, sections, missing, list_notices_of_ranks(traces), _NOTHING_TO_DRAW))
+    return Contents(title, sections, missing, traces.list_notices(), _NOTHING_TO_DRAW)
 
 
 _NOTHING_TO_DRAW = "The captures contain nothing to draw: no GPU activities, and no communication between ranks."
 
 
-def _list_missing_sections(traces: TraceSet, titles: Collection[str]) -> list[tuple[str, str]]:
+def _list_missing_sections(traces: ManyTraces, titles: Collection[str]) -> list[tuple[str, str]]:
     """Return a message and the reasons for each section that is not on the page, given the titles of the others."""
     recipes_by_title = {title: recipe for title, recipe in _RECIPES_OF_SECTIONS.items() if title not in titles}
-    reasons = explain_missing_recipes(traces, list(recipes_by_title.values()))
+    reasons = traces.explain_missing_recipes(list(recipes_by_title.values()))
     return [
         (f"the section {title} is omitted", "; ".join(reasons[recipe])) for title, recipe in recipes_by_title.items()
     ]
@@ -151,7 +144,7 @@ def serialize_recipe_figures(tables: Mapping[str, pl.DataFrame], prefix: str = "
     return contents
 
 
-def _build_gpu_time_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_gpu_time_sections(tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section on how the GPUs of each rank spend their time, or nothing if there is no data for it."""
     recipe_tables = tables["gpu_time_sum"]
     rows = recipe_tables["gpu_time"]
@@ -166,7 +159,7 @@ def _build_gpu_time_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
         )
 
 
-def _build_iterations_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_iterations_sections(traces: ManyTraces, tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section on the durations of iterations and on stragglers, or nothing if there is no data for it."""
     recipe_tables = tables["iteration_spread"]
     shown = _build_tables_unless_empty(
@@ -174,12 +167,12 @@ def _build_iterations_sections(tables: Mapping[str, Tables]) -> Iterator[Section
     )
     shown += _build_tables_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
     if shown:
-        notes = recipes.list_step_notes(recipe_tables)
+        notes = traces.list_step_notes(recipe_tables)
         drawn = serialize_recipe_figures(recipe_tables)
         yield Section("Iterations", "iterations", notes=notes, figures=drawn, tables=shown)
 
 
-def _build_communication_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_communication_sections(tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section on collectives, messages and clocks of the ranks, or nothing if there is no data for it."""
     recipe_tables = tables["comm_skew"]
     shown = _build_tables_unless_empty("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
@@ -190,7 +183,7 @@ def _build_communication_sections(tables: Mapping[str, Tables]) -> Iterator[Sect
         yield Section("Communication", "communication", notes=[WHOLE_CAPTURE], figures=drawn, tables=shown)
 
 
-def _build_utilization_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_utilization_sections(tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section with heat maps of GPU utilization over time, or nothing if there is no data for it."""
     kernels, nccl, *others = MAPS
     shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
@@ -203,7 +196,7 @@ def _build_utilization_sections(tables: Mapping[str, Tables]) -> Iterator[Sectio
         yield Section("Utilization over time", "maps", notes=[WHOLE_CAPTURE], figures=drawn)
 
 
-def _build_pace_sections(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_pace_sections(traces: ManyTraces, tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section on when each rank ran the longest kernel, or nothing if no kernels were recorded.
 
     The longest kernel is the one with the longest total time over all ranks.
@@ -212,8 +205,7 @@ def _build_pace_sections(traces: TraceSet, tables: Mapping[str, Tables]) -> Iter
     if kernels.is_empty():
         return
     name, total = kernels["Name", "Sum"].row(0)
-    align = "no" if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1 else "yes"
-    pace = recipes.run_recipe(traces, "cuda_gpu_kern_pace", {"name": name, "align": align})
+    [pace] = traces.compute_recipes(["cuda_gpu_kern_pace"], name=name).values()
     note = f"Occurrences of the kernel with the longest total time, {format_nanoseconds(int(total))}: {name}"
     yield Section("Pace", "pace", notes=[note, WHOLE_CAPTURE], figures=serialize_recipe_figures(pace))
 
