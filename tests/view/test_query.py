@@ -177,6 +177,15 @@ def test_tables_that_do_not_exist() -> None:
     for name in ("nope", "", "kernels2"):
         with pytest.raises(TracekitError, match=f"the viewer has no table {name!r}"):
             find_dataset(name)
+    with pytest.raises(TracekitError, match="unknown report 'nope'"):
+        find_dataset("report:nope")
+
+
+def test_a_page_can_show_any_report(amp: ViewedCaptures) -> None:
+    assert find_dataset("report:cuda_api_sum").title == "CUDA API calls by function"
+    rows, same = (queries.load_rows(amp, Query(name, AT)) for name in ("report:cuda_api_sum", "api"))
+    assert rows.frame.equals(same.frame)
+    assert rows.descriptions["total_time_ns"] == "Sum of the durations."
 
 
 @pytest.mark.slow

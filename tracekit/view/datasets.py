@@ -1,6 +1,7 @@
 """The declarations of the tables on pages of the viewer: how their rows are computed, sorted, linked and shown.
 
-To add a table to a page, add a ``Dataset`` to ``DATASETS`` and name it in ``pages.PAGES``.
+To add a table to a page, name it in ``pages.PAGES``: ``table:NAME`` for a declared table, ``report:NAME`` for a report
+or rule, or the name of a ``Dataset`` in ``DATASETS``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
+from tracekit.registry.analyses import parse_name
 from tracekit.view import sources
 from tracekit.view.tree import TreeColumns
 
@@ -413,14 +415,21 @@ DATASETS: Mapping[str, Dataset] = {
 
 
 def find_dataset(name: str) -> Dataset:
-    """Return the declaration of a table. The name ``table:NAME`` refers to the declared table ``NAME`` of tracekit.
+    """Return the declaration of a table.
+
+    Args:
+        name: Name of the table, ``table:NAME`` for a declared table of tracekit with all its columns, or
+            ``report:NAME`` for a report or rule.
 
     Raises:
         TracekitError: The table does not exist.
     """
-    table = name.removeprefix("table:")
-    if table != name:
-        return Dataset(name, table, table, rows=functools.partial(sources.read_declared_table, name=table))
+    kind, _, shown = name.partition(":")
+    if kind == "table":
+        return Dataset(name, shown, shown, rows=functools.partial(sources.read_declared_table, name=shown))
+    if kind == "report":
+        analysis, _ = parse_name(shown)
+        return Dataset(name, analysis.doc.partition(". ")[0].removesuffix("."), analysis.name)
     if name not in DATASETS:
         raise TracekitError(f"the viewer has no table {name!r}", hint="follow a link of the viewer, or correct the URL")
     return DATASETS[name]

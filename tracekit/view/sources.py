@@ -11,6 +11,7 @@ import polars as pl
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.plots.recipes import MAPS, PACES
+from tracekit.registry.analyses import parse_name
 from tracekit.trace import get_trace_view
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import ShownRows
@@ -78,8 +79,10 @@ def read_table_rows(
     )
 
 
-def convert_report_rows(frame: pl.DataFrame) -> ShownRows:
-    """Return the rows of a report, with string columns first and column names that can be used in URLs."""
+def convert_report_rows(frame: pl.DataFrame, report: str) -> ShownRows:
+    """Return the rows of a report or rule, with string columns first and column names that can be used in URLs."""
+    analysis, _ = parse_name(report)
+    docs = {column.name: column.doc for column in analysis.columns}
     names: dict[str, str] = {}
     for title in frame.columns:
         name = convert_title_to_name(title)
@@ -87,9 +90,8 @@ def convert_report_rows(frame: pl.DataFrame) -> ShownRows:
     titles = {name: title for title, name in names.items()}
     frame = frame.rename(names)
     text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical)]
-    return ShownRows(
-        frame.select(*text, *(c for c in frame.columns if c not in text)), titles, dict.fromkeys(titles, "")
-    )
+    descriptions = {name: docs.get(title, "") for name, title in titles.items()}
+    return ShownRows(frame.select(*text, *(c for c in frame.columns if c not in text)), titles, descriptions)
 
 
 def add_share_column(rows: ShownRows, column: str, total: int | None = None, title: str = "Share (%)") -> ShownRows:
@@ -119,7 +121,7 @@ def read_result(inputs: TableInputs, name: str) -> ShownRows:
     """Return the rows of a declared table, a report or a rule. Intervals have a column with their durations."""
     if name in schemas.table_names():
         return add_duration_column(read_table_rows(inputs.trace, name))
-    return convert_report_rows(get_trace_view(inputs.trace).report(name).frame())
+    return convert_report_rows(get_trace_view(inputs.trace).report(name).frame(), name)
 
 
 def add_duration_column(rows: ShownRows) -> ShownRows:
@@ -223,7 +225,7 @@ def _read_kernels_with_ops(trace: Trace) -> ShownRows:
     """
     if recorded.has_recorded_rollup(trace):
         return _add_derived_titles(recorded.read_iteration_kernels(trace))
-    return convert_report_rows(trace.stats("iteration"))
+    return convert_report_rows(trace.stats("iteration"), "iteration")
 
 
 def _add_derived_titles(frame: pl.DataFrame) -> ShownRows:
@@ -258,7 +260,7 @@ def read_op_kernels(inputs: TableInputs) -> ShownRows:
     if recorded.has_recorded_rollup(inputs.trace):
         rows = _add_derived_titles(recorded.read_op_kernels(inputs.trace))
     else:
-        rows = convert_report_rows(inputs.trace.stats("kernel"))
+        rows = convert_report_rows(inputs.trace.stats("kernel"), "kernel")
     frame = rows.frame.filter(pl.col("op_id") == inputs.arguments.get("op_id", ""))
     return ShownRows(frame.drop("op_id", "op_name", "direction"), rows.titles, rows.descriptions)
 
@@ -384,7 +386,7 @@ def read_launches(inputs: TableInputs) -> ShownRows:
 
 def read_collectives(inputs: TableInputs) -> ShownRows:
     """Return one row per NCCL kernel name, with statistics of the kernel durations."""
-    rows = convert_report_rows(inputs.trace.stats("cuda_gpu_kern_sum"))
+    rows = convert_report_rows(inputs.trace.stats("cuda_gpu_kern_sum"), "cuda_gpu_kern_sum")
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
     return add_share_column(
         ShownRows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)"

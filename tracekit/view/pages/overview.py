@@ -154,7 +154,8 @@ def _build_top_kernels_table(context: Context) -> Any:
     """Return a table of the kernels with the longest total time, each with a link to its launches."""
     if not context.capture.has_rows_in_any("kernels"):
         return None
-    rows = sources.convert_report_rows(context.read_report("cuda_gpu_kern_sum")).frame.head(TOP)
+    kernels = context.read_report("cuda_gpu_kern_sum")
+    rows = sources.convert_report_rows(kernels, "cuda_gpu_kern_sum").frame.head(TOP)
     titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
     equal = [json.dumps({"name": {"filterType": "text", "type": "equals", "filter": name}}) for name in rows["name"]]
     links = [
