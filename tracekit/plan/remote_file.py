@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from tracekit import registry
 from tracekit.errors import TracekitError, show_path_as
 from tracekit.plan.sources import OpenedFile
-from tracekit.readers.by_nsys import TemporaryExport
 from tracekit.registry import detection
+from tracekit.registry.interface import TemporaryCapture
 from tracekit.registry.source import Source
 from tracekit.system import remote
 from tracekit.system.files import FileState
@@ -32,7 +32,7 @@ _HASHED_BYTES = 1 << 18
 """Number of bytes at each end of a file by which a changed file is detected."""
 
 
-class RemoteCapture(TemporaryExport):
+class RemoteCapture(TemporaryCapture):
     """A capture that reads the temporary copy of a remote file. Its errors name the remote file, not the copy."""
 
     def __init__(self, capture: Capture, temporary: contextlib.ExitStack, copy: Path, url: str) -> None:

@@ -193,12 +193,15 @@ def create_reader_through_program(program: str | None, reader: Reader, source: S
     """
     if program is None:
         return reader
-    from tracekit.readers import by_nsys, nsys_rep, nsys_sqlite
+    from tracekit.readers import nsys_rep, nsys_sqlite
+    from tracekit.readers.nsys import via_nsys
 
-    if program != by_nsys.TOOL:
+    if program != via_nsys.TOOL:
         message = f"files cannot be exported with the program {program!r}"
-        raise UnknownFormatError(message, hint=f"use {by_nsys.TOOL}, the only supported program")
+        raise UnknownFormatError(message, hint=f"use {via_nsys.TOOL}, the only supported program")
     if reader.format != nsys_rep.READER.format:
         message = f"nsys can export only its own reports (nsys-rep), but the format of this file is {reader.format}"
         raise TracekitError(message, path=source.path, hint="load the file without via= or --via")
-    return dataclasses.replace(nsys_sqlite.READER, open=by_nsys.open_via_nsys)
+    return dataclasses.replace(
+        nsys_sqlite.READER, open=lambda export: via_nsys.open_via_nsys(export, nsys_sqlite.open_export)
+    )

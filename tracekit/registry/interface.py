@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -13,6 +14,7 @@ from tracekit.registry.analyses import resolve_options
 from tracekit.registry.tables import Tables
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
@@ -142,6 +144,50 @@ class Capture(Tables):
         Override this method if the format records them.
         """
         return LaunchMetadata()
+
+
+class TemporaryCapture(Capture):
+    """A capture whose tables are read from a temporary file, by delegating to the capture of that file.
+
+    The file is deleted when the capture is closed or garbage-collected.
+    """
+
+    def __init__(self, capture: Capture, temporary: contextlib.ExitStack) -> None:
+        self._capture = capture
+        self._delete = weakref.finalize(self, temporary.close)
+
+    def names(self) -> Collection[str]:
+        """Return the names of the declared tables that may have rows."""
+        return self._capture.names()
+
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of rows of several tables, by table name."""
+        return self._capture.count_many(names)
+
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
+        """Return the requested columns of several tables, by table name."""
+        return self._capture.read_many(columns)
+
+    def count_undecoded(self) -> Mapping[str, int | Undecoded]:
+        """Return the number of events that are in no declared table, by class of event."""
+        return self._capture.count_undecoded()
+
+    def can_contain(self, name: str) -> bool:
+        """Return whether files in this format can contain rows of a declared table."""
+        return self._capture.can_contain(name)
+
+    def list_undecodable_tables(self) -> Collection[str]:
+        """Return the names of the tables to which undecoded events may belong."""
+        return self._capture.list_undecodable_tables()
+
+    def read_launch_metadata(self) -> LaunchMetadata:
+        """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
+        return self._capture.read_launch_metadata()
+
+    def close(self) -> None:
+        """Close the temporary file and delete it."""
+        self._capture.close()
+        self._delete()
 
 
 class Report(Protocol):

@@ -6,80 +6,36 @@ import contextlib
 import shutil
 import subprocess
 import tempfile
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.registry.detection import create_report_hint
-from tracekit.registry.interface import Capture
+from tracekit.registry.interface import TemporaryCapture
 from tracekit.registry.source import Source
 from tracekit.system import interrupts
 from tracekit.system.targets import create_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable
 
-    import pyarrow as pa
+    from tracekit.registry.interface import Capture
 
-    from tracekit.registry.interface import LaunchMetadata, Undecoded
 
 TOOL = "nsys"
 POLL_S = 1.0
 
 
-class TemporaryExport(Capture):
-    """A capture whose tables are read from a temporary SQLite file that ``nsys export`` wrote.
-
-    The file is deleted when the capture is closed or garbage-collected.
-    """
-
-    def __init__(self, capture: Capture, temporary: contextlib.ExitStack) -> None:
-        self._capture = capture
-        self._delete = weakref.finalize(self, temporary.close)
-
-    def names(self) -> Collection[str]:
-        """Return the names of the declared tables that may have rows."""
-        return self._capture.names()
-
-    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of rows of several tables, by table name."""
-        return self._capture.count_many(names)
-
-    def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Return the requested columns of several tables, by table name."""
-        return self._capture.read_many(columns)
-
-    def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events in the SQLite file that belong to no declared table, by source table."""
-        return self._capture.count_undecoded()
-
-    def can_contain(self, name: str) -> bool:
-        """Return whether Nsight Systems can record a declared table."""
-        return self._capture.can_contain(name)
-
-    def list_undecodable_tables(self) -> Collection[str]:
-        """Return the names of the tables to which undecoded events may belong."""
-        return self._capture.list_undecodable_tables()
-
-    def read_launch_metadata(self) -> LaunchMetadata:
-        """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
-        return self._capture.read_launch_metadata()
-
-    def close(self) -> None:
-        """Close the temporary SQLite file and delete it."""
-        self._capture.close()
-        self._delete()
-
-
-def open_via_nsys(source: Source) -> TemporaryExport:
+def open_via_nsys(source: Source, open_export: Callable[[Source], Capture]) -> Capture:
     """Export a report to a temporary SQLite file with ``nsys export``, and open that file.
+
+    Args:
+        source: The report.
+        open_export: Function that opens the SQLite file.
 
     Raises:
         TracekitError: The program nsys is not on the PATH, or the export fails.
     """
-    from tracekit.readers import nsys_sqlite
-
     tool = shutil.which(TOOL)
     if tool is None:
         raise TracekitError(
@@ -89,8 +45,8 @@ def open_via_nsys(source: Source) -> TemporaryExport:
         )
     with contextlib.ExitStack() as temporary:
         folder = temporary.enter_context(create_workspace(Path(tempfile.gettempdir())))
-        capture = nsys_sqlite.open_export(Source(_export_to_sqlite(tool, source, folder)))
-        return TemporaryExport(capture, temporary.pop_all())
+        capture = open_export(Source(_export_to_sqlite(tool, source, folder)))
+        return TemporaryCapture(capture, temporary.pop_all())
 
 
 def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
