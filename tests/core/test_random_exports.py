@@ -21,6 +21,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
+from tracekit.registry.analyses import RULE
 
 FOLDER = Path(__file__).parent / "nsys_exports"
 EXPORTS = sorted((FOLDER / "random").glob("*.sqlite"))
@@ -54,7 +55,7 @@ def csv_of(trace: tk.Trace, arguments: str) -> str:
     elif option == "--filter-nvtx":
         trace = trace.select(nvtx=value)
     sink = io.BytesIO()
-    (trace._view.analyze(name) if verb == "analyze" else trace.report(name)).csv(sink)
+    (trace._view.report(name, None, (RULE,)) if verb == "analyze" else trace.report(name)).csv(sink)
     return sink.getvalue().decode()
 
 
