@@ -268,3 +268,17 @@ def test_iterations_that_a_profiler_recorded_are_used() -> None:
 @pytest.mark.parametrize("ops_of_capture", [recorded(True), recorded(True, True, end=0)])
 def test_one_recorded_iteration_is_the_whole_capture(ops_of_capture: Ops) -> None:
     assert iterations.find_iterations(ops_of_capture).is_whole_capture
+
+
+@pytest.mark.parametrize(("recorded", "end"), [("70", 70), ("0", 1), (None, 40)])
+def test_a_capture_without_ops_lasts_as_long_as_recorded_or_until_the_last_activity(
+    recorded: str | None, end: int
+) -> None:
+    frames = declared(
+        capture_info=pl.DataFrame(
+            {"name": ["duration_ns"], "value": [recorded]}, schema_overrides={"value": pl.String}
+        ),
+        kernels=pl.DataFrame({"kernel_id": [1], "start_ns": [30], "end_ns": [40], "device_id": [0]}),
+    )
+    frame = iterations.find_iterations(Ops(frames, "plain")).frame
+    assert frame.select("start_ns", "end_ns").rows() == [(0, end)]
