@@ -2,10 +2,8 @@
 
 Modules, from the file to the tables:
 
-- ``stream`` decompresses the file.
-- ``document`` locates the events in the JSON document.
-- ``event_sandbox`` and the program ``native/json.c`` parse the events.
-- ``cells`` converts batches of events to Arrow arrays.
+- ``readers/common/json`` reads the file and converts the events, batch by batch, to Arrow arrays.
+- ``keys`` declares which members of the events are read, and ``quotes`` repairs names with unescaped quotes.
 - ``event_tables`` assigns each event to a table.
 - ``rows``, ``tracks``, ``labels`` and ``machine`` compute the columns of the tables.
 - ``capture`` builds the tables.
