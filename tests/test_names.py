@@ -70,10 +70,16 @@ def test_functions_named_as_predicates_return_bool() -> None:
 
 
 def test_the_name_of_a_class_means_one_thing() -> None:
-    """No two modules define public classes with the same name."""
+    """No other module defines a public class or the alias of a type with the same name."""
     modules: defaultdict[str, set[Path]] = defaultdict(set)
+    classes = set()
     for path, node in nodes():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            classes.add(node.name)
             modules[node.name].add(path)
-    assert len(modules) > 500
-    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and not isinstance(node.value, ast.Call):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name):
+                modules[target.id].add(path)
+    assert len(classes) > 500
+    assert {name: modules[name] for name in classes if len(modules[name]) > 1} == {}

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tracekit.sets.reports import RankedReport
     from tracekit.trace import Trace
 
-    Report = ReportTable | RankedReport
-    Reports = Sequence[tuple[str, Report]]
+    PrintableReport = ReportTable | RankedReport
+    Reports = Sequence[tuple[str, PrintableReport]]
 
 PROSE = ("advise", "expert-systems")
 """Reports whose cells contain sentences, which are wrapped and not shortened."""
@@ -103,7 +103,7 @@ def compute_max_rows_per_report(limit: int | None, printing: Printing, report_co
     return 0 if not printing.is_terminal_table else ROWS_OF_ONE if report_count == 1 else ROWS_OF_SEVERAL
 
 
-def _limit_rows(report: Report, max_rows: int) -> Report:
+def _limit_rows(report: PrintableReport, max_rows: int) -> PrintableReport:
     """Return a report with at most its first ``max_rows`` rows per rank. If ``max_rows`` is 0, return all rows."""
     if not max_rows:
         return report

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tracekit.core.communication import Communication
     from tracekit.sets.member_set import MemberSet
 
-    Tables = dict[str, pl.DataFrame]
-    Compute = Callable[[Callable[[str], pl.LazyFrame]], Tables]
+    RankTables = dict[str, pl.DataFrame]
+    Compute = Callable[[Callable[[str], pl.LazyFrame]], RankTables]
 
 RANK = "rank"
 _LISTED = 8
@@ -46,7 +46,7 @@ def choose_rank_table_reader(*, include_warm_up: bool) -> Compute:
     return _read_tables_with_warm_up if include_warm_up else read_rank_tables
 
 
-def _read_tables_with_warm_up(frames: Callable[[str], pl.LazyFrame]) -> Tables:
+def _read_tables_with_warm_up(frames: Callable[[str], pl.LazyFrame]) -> RankTables:
     from tracekit.core.communication import read_rank_tables
 
     return read_rank_tables(frames, include_warm_up=True)
@@ -62,7 +62,7 @@ def compute_clock_conversions(traces: MemberSet) -> pl.DataFrame:
     return Communication(collect_rank_tables(traces, read_call_tables)).clocks
 
 
-def collect_rank_tables(traces: MemberSet, compute: Compute) -> Tables:
+def collect_rank_tables(traces: MemberSet, compute: Compute) -> RankTables:
     """Compute tables for every rank, and return the rows of all ranks by table name, with a column ``rank``."""
     import polars as pl
 
@@ -75,7 +75,7 @@ def collect_rank_tables(traces: MemberSet, compute: Compute) -> Tables:
     return concat_rank_tables(traces.ranks, results)
 
 
-def concat_rank_tables(ranks: Sequence[int], results: Sequence[Tables]) -> Tables:
+def concat_rank_tables(ranks: Sequence[int], results: Sequence[RankTables]) -> RankTables:
     """Return the rows of all ranks by table name, with a column ``rank``, given the tables of each rank."""
     import polars as pl
 
@@ -91,7 +91,7 @@ def _compute_tables_of_empty_trace(compute: Compute) -> Iterable[tuple[str, pl.D
     return compute(functools.partial(scan_table, get_trace_view(Trace.from_tables({})).tables)).items()
 
 
-def _compute_tables(compute: Compute, trace: Trace) -> Tables:
+def _compute_tables(compute: Compute, trace: Trace) -> RankTables:
     """Return the tables that a function computes for a trace, by table name."""
     return call_with_tables(trace, compute, key=compute)
 

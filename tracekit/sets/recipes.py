@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.core.recipes import Recipe, Tables
+    from tracekit.core.recipes import Recipe, RecipeTables
     from tracekit.core.reports import Frames
     from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress
@@ -32,7 +32,7 @@ _MERGED = 16
 
 def run_recipe(
     traces: MemberSet, name: str, options: Mapping[str, Value], *, progress: Progress | None = None
-) -> Tables:
+) -> RecipeTables:
     """Run a recipe on the profiles of a set, and return its tables.
 
     Args:
@@ -53,7 +53,7 @@ def run_recipe(
 
 def run_recipes(
     traces: MemberSet, options_by_recipe: Mapping[str, Mapping[str, Value]], *, progress: Progress | None = None
-) -> dict[str, Tables]:
+) -> dict[str, RecipeTables]:
     """Run several recipes in one pass over the profiles of a set, and return their tables by recipe name.
 
     Args:
@@ -115,19 +115,19 @@ def list_step_notes(tables: Mapping[str, pl.DataFrame]) -> list[str]:
     return list_notes_by_rank(read_summaries(tables[STEPS])) if STEPS in tables else []
 
 
-def _compute_final_tables(recipe: Recipe, merged_tables: Tables, names: Sequence[str]) -> Tables:
+def _compute_final_tables(recipe: Recipe, merged_tables: RecipeTables, names: Sequence[str]) -> RecipeTables:
     """Compute the final tables of a recipe from the merged tables of all ranks, in declared order."""
     combined = recipe.combine(merged_tables)
     return {name: combined[name] for name in names}
 
 
 def _compute_merged_tables(
-    name: str, recipe: Recipe, traces: MemberSet, function: Callable[[Trace], Tables], progress: Progress | None
-) -> Tables:
+    name: str, recipe: Recipe, traces: MemberSet, function: Callable[[Trace], RecipeTables], progress: Progress | None
+) -> RecipeTables:
     """Compute the tables of a recipe for each rank, and return the merged tables of all ranks."""
     if recipe.reductions and isinstance(traces.engine, MergingEngine):
         return _merge_tables_in_engine(name, traces, function, progress)
-    results: list[Tables] = []
+    results: list[RecipeTables] = []
     for done, (member, result) in enumerate(traces.skip_unreadable(traces.outcomes(function)), 1):
         results.append(recipe.add_rank_column(result, member.rank))
         if len(results) == _MERGED:
@@ -140,11 +140,11 @@ def _compute_merged_tables(
 def _compute_merged_tables_by_recipe(
     recipes: Mapping[str, Recipe],
     traces: MemberSet,
-    functions: Mapping[str, Callable[[Trace], Tables]],
+    functions: Mapping[str, Callable[[Trace], RecipeTables]],
     progress: Progress | None,
-) -> dict[str, Tables]:
+) -> dict[str, RecipeTables]:
     """Return the merged tables of all ranks by recipe name. Each profile is opened once for all recipes."""
-    results: dict[str, list[Tables]] = {name: [] for name in recipes}
+    results: dict[str, list[RecipeTables]] = {name: [] for name in recipes}
     outcomes = traces.outcomes(functools.partial(_compute_tables_of_rank, functions))
     for done, (member, tables) in enumerate(traces.skip_unreadable(outcomes), 1):
         for name, recipe in recipes.items():
@@ -156,26 +156,28 @@ def _compute_merged_tables_by_recipe(
     return {name: recipe.merge_ranks(results[name]) for name, recipe in recipes.items()}
 
 
-def _compute_tables_of_rank(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
+def _compute_tables_of_rank(
+    functions: Mapping[str, Callable[[Trace], RecipeTables]], trace: Trace
+) -> dict[str, RecipeTables]:
     """Compute the tables of several recipes for one rank, by recipe name."""
     return {name: function(trace) for name, function in functions.items()}
 
 
 def _merge_tables_in_engine(
-    recipe_name: str, traces: MemberSet, function: Callable[[Trace], Tables], progress: Progress | None
-) -> Tables:
+    recipe_name: str, traces: MemberSet, function: Callable[[Trace], RecipeTables], progress: Progress | None
+) -> RecipeTables:
     """Return the merged tables of a recipe for all ranks, which the engine computes and merges.
 
     Raises:
         TracekitError: No profile can be read.
     """
-    tables: Tables | None = None
+    tables: RecipeTables | None = None
 
     def report_progress(done: int) -> None:
         if progress is not None:
             progress(done, len(traces))
 
-    def compute_outcomes() -> Iterator[tuple[Member, Tables | Exception]]:
+    def compute_outcomes() -> Iterator[tuple[Member, RecipeTables | Exception]]:
         nonlocal tables
         engine = cast("MergingEngine", traces.engine)
         ranked = functools.partial(_compute_tables_with_rank, recipe_name, traces.function_of_member(function))
@@ -187,22 +189,24 @@ def _merge_tables_in_engine(
 
     for _ in traces.skip_unreadable(compute_outcomes()):
         pass
-    return cast("Tables", tables)
+    return cast("RecipeTables", tables)
 
 
-def _compute_tables_with_rank(recipe_name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
+def _compute_tables_with_rank(
+    recipe_name: str, function: Callable[[Member], RecipeTables], member: Member
+) -> RecipeTables:
     """Return the tables of a recipe for one member, with additional columns for its rank."""
     return load_recipe(recipe_name).add_rank_column(function(member), member.rank)
 
 
-def _merge_tables(recipe_name: str, results: list[Tables]) -> Tables:
+def _merge_tables(recipe_name: str, results: list[RecipeTables]) -> RecipeTables:
     """Merge the tables of a recipe for several ranks."""
     return load_recipe(recipe_name).merge_ranks(results)
 
 
 def _compute_rank_tables(
     recipe_name: str, option_values: Mapping[str, Value], origin_ns: int | None, end_ns: int, trace: Trace
-) -> Tables:
+) -> RecipeTables:
     """Compute the tables of a recipe for one rank.
 
     Args:
@@ -217,7 +221,7 @@ def _compute_rank_tables(
     offset = 0 if origin_ns is None or start is None else start - origin_ns
     clock = Clock(offset, duration, end_ns)
 
-    def compute_tables(frames: Frames) -> Tables:
+    def compute_tables(frames: Frames) -> RecipeTables:
         return recipe.per_rank(Request(frames, option_values, clock=clock))
 
     return call_with_tables(trace, compute_tables, key=(recipe_name, *sorted(option_values.items())))

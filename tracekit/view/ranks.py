@@ -27,7 +27,7 @@ from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tracekit.core.recipes import Tables
+    from tracekit.core.recipes import RecipeTables
     from tracekit.registry.analyses import Value
     from tracekit.sets.member import Member
     from tracekit.trace import Trace
@@ -139,7 +139,7 @@ def _create_set_of_one_rank(capture: ViewedCapture) -> OpenSet:
 
 def run_recipe(
     captures: ViewedCaptures, capture: ViewedCapture, name: str, options: Mapping[str, Value] | None = None
-) -> Tables:
+) -> RecipeTables:
     """Return the tables of a recipe for the ranks of the job or, without a job, for one capture. Cache the tables.
 
     If the start time of any capture is not recorded, the times of each rank are relative to the start of its own
@@ -159,7 +159,7 @@ def run_recipe(
     return captures.get_cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
 
 
-def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tables:
+def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> RecipeTables:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TracekitWarning)  # the table of clocks says how each rank is aligned
         return recipes.run_recipe(ranks, name, options)

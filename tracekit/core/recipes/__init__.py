@@ -9,11 +9,11 @@ module of its subject.
 
 from __future__ import annotations
 
-from tracekit.core.recipes.recipe import UNNAMED_INDEX, Recipe, Tables
+from tracekit.core.recipes.recipe import UNNAMED_INDEX, Recipe, RecipeTables
 from tracekit.core.reports.report import Clock, Request
 from tracekit.registry.analyses import RECIPE, get_analysis
 
-__all__ = ["UNNAMED_INDEX", "Clock", "Recipe", "Request", "Tables", "load_recipe"]
+__all__ = ["UNNAMED_INDEX", "Clock", "Recipe", "RecipeTables", "Request", "load_recipe"]
 
 
 def load_recipe(name: str) -> Recipe:

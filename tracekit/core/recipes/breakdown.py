@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.categorical import match_categories_expr
-from tracekit.core.recipes.recipe import RANK, Tables, recipe
+from tracekit.core.recipes.recipe import RANK, RecipeTables, recipe
 from tracekit.core.recipes.sources import read_kernels
 from tracekit.core.relations import CALL, STREAM, fill_process_ids, join_calls
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
@@ -31,7 +31,7 @@ _NS_PER_US = 1000
 _SUMS = ("total", *KINDS, "overlap", "idle")
 
 
-def _combine_breakdown(tables: Tables) -> Tables:
+def _combine_breakdown(tables: RecipeTables) -> RecipeTables:
     overlaps = tables[_OVERLAPS]
     names = [pl.when(pl.col("kinds") & bit > 0).then(pl.lit(kind)) for kind, bit in _BITS.items()]
     overlaps = overlaps.sort("time_ns", "kinds", descending=[True, False]).select(
@@ -48,7 +48,7 @@ def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 @recipe(combine=_combine_breakdown, reductions={_OVERLAPS: _sum_overlaps})
-def gpu_time_breakdown(request: Request) -> Tables:
+def gpu_time_breakdown(request: Request) -> RecipeTables:
     """Time in which each GPU computes, communicates, copies memory or is idle, and overlaps of these activities.
 
     The time of a GPU extends from the start of its first activity to the end of its last one, over all streams.

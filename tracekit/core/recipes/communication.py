@@ -12,13 +12,13 @@ from tracekit.core.recipes.recipe import Recipe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.core.recipes.recipe import Tables
+    from tracekit.core.recipes.recipe import RecipeTables
     from tracekit.core.reports.report import Request
 
 _DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
 
 
-def _create_recipe(read_tables: Callable[[Request], Tables], *outputs: str) -> Recipe:
+def _create_recipe(read_tables: Callable[[Request], RecipeTables], *outputs: str) -> Recipe:
     """Return a recipe that returns tables of the communication analysis.
 
     Args:
@@ -26,7 +26,7 @@ def _create_recipe(read_tables: Callable[[Request], Tables], *outputs: str) -> R
         outputs: Names of the returned tables, which are attributes of ``Communication``.
     """
 
-    def combine_rank_tables(tables: Tables) -> Tables:
+    def combine_rank_tables(tables: RecipeTables) -> RecipeTables:
         analysis = Communication(tables)
         return {output: _round_float_columns(getattr(analysis, output)) for output in outputs}
 
@@ -37,11 +37,11 @@ def _round_float_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.col(c).round(_DECIMALS.get(c, 1)) for c, t in rows.schema.items() if t == pl.Float64)
 
 
-def _read_calls(request: Request) -> Tables:
+def _read_calls(request: Request) -> RecipeTables:
     return read_call_tables(request.frames)
 
 
-def _read_calls_and_iterations(request: Request) -> Tables:
+def _read_calls_and_iterations(request: Request) -> RecipeTables:
     key_op, included = (request.get_text(option) for option in ("key_op", "include_warm_up"))
     return read_rank_tables(request.frames, key_op=key_op or None, include_warm_up=included == "yes")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals import compute_union_durations, intersect_unions
-from tracekit.core.recipes.recipe import RANK, Tables, recipe
+from tracekit.core.recipes.recipe import RANK, RecipeTables, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr
 from tracekit.core.relations import ACTIVITIES
 
@@ -21,13 +21,13 @@ _DEVICE = "device_id"
 _TIMES = ("start_ns", "end_ns")
 
 
-def _combine_ranks(tables: Tables) -> Tables:
+def _combine_ranks(tables: RecipeTables) -> RecipeTables:
     rows = tables[_TABLE]
     return {_TABLE: rows.select(RANK, pl.exclude(RANK)).sort(RANK, _DEVICE)}
 
 
 @recipe(combine=_combine_ranks)
-def gpu_time_sum(request: Request) -> Tables:
+def gpu_time_sum(request: Request) -> RecipeTables:
     """Time in which each GPU computes, communicates with NCCL, copies memory or is idle.
 
     The time of a GPU extends from the start of its first activity to the end of its last one.

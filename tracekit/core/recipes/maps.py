@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals import CoveredTime, intersect_unions
-from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Tables, move_rank_to_end, recipe
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, RecipeTables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr
 from tracekit.core.relations import fill_process_ids
 
@@ -28,12 +28,12 @@ BusyIntervals = dict[str, pl.DataFrame]
 GroupSplitter = Callable[[pl.DataFrame], BusyIntervals]
 
 
-def concatenate_heat_maps(tables: Tables) -> Tables:
+def concatenate_heat_maps(tables: RecipeTables) -> RecipeTables:
     """Concatenate the heat maps of all ranks."""
     return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
-def _build_heat_map(request: Request, rows: pl.DataFrame, keys: list[str], split_group: GroupSplitter) -> Tables:
+def _build_heat_map(request: Request, rows: pl.DataFrame, keys: list[str], split_group: GroupSplitter) -> RecipeTables:
     """Return the heat map of one rank: the percentages of busy time, with one row per group and bin.
 
     Args:
@@ -101,7 +101,7 @@ class Bins:
 
 
 @recipe(combine=concatenate_heat_maps, aligned=True)
-def cuda_gpu_time_util_map(request: Request) -> Tables:
+def cuda_gpu_time_util_map(request: Request) -> RecipeTables:
     """Percentage of each bin of time in which kernels run, by device."""
     keys = ["process_id", "device_id"]
     rows = fill_process_ids(request.frames("kernels").select(*keys, *_TIMES).collect())
@@ -109,7 +109,7 @@ def cuda_gpu_time_util_map(request: Request) -> Tables:
 
 
 @recipe(combine=concatenate_heat_maps, aligned=True)
-def nccl_gpu_time_util_map(request: Request) -> Tables:
+def nccl_gpu_time_util_map(request: Request) -> RecipeTables:
     """Percentage of each bin of time in which NCCL kernels and other kernels run, by device, in ranks with NCCL."""
     keys = ["process_id", "device_id"]
     rows = fill_process_ids(request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel_expr()).collect())
@@ -123,18 +123,18 @@ def nccl_gpu_time_util_map(request: Request) -> Tables:
 
 
 @recipe(combine=concatenate_heat_maps, aligned=True)
-def mpi_gpu_time_util_map(request: Request) -> Tables:
+def mpi_gpu_time_util_map(request: Request) -> RecipeTables:
     """Percentage of each bin of time in which kernels and MPI calls run, by process, in ranks with MPI calls."""
     return _build_heat_map_of_calls(request, "mpi_calls", "MPI")
 
 
 @recipe(combine=concatenate_heat_maps, aligned=True)
-def ucx_gpu_time_util_map(request: Request) -> Tables:
+def ucx_gpu_time_util_map(request: Request) -> RecipeTables:
     """Percentage of each bin of time in which kernels and UCX calls run, by process, in ranks with UCX calls."""
     return _build_heat_map_of_calls(request, "ucx_calls", "UCX")
 
 
-def _build_heat_map_of_calls(request: Request, table: str, title: str) -> Tables:
+def _build_heat_map_of_calls(request: Request, table: str, title: str) -> RecipeTables:
     """Return the heat map of kernels and of the calls in a table. The heat map is empty if the table is empty."""
     columns = ("process_id", *_TIMES)
     sides = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.recipes.maps import Bins, concatenate_heat_maps
-from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Tables, move_rank_to_end, recipe
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, RecipeTables, move_rank_to_end, recipe
 from tracekit.core.recipes.statistics import compute_statistics_from_counts, count_values, sum_counts
 from tracekit.core.recipes.sums import (
     DEVICE_ID,
@@ -50,12 +50,12 @@ def _read_percentages(frames: Frames) -> pl.LazyFrame:
     return frames("gpu_metrics").filter(_is_percentage_expr(name)).select(plain, "device_id", "timestamp_ns", "value")
 
 
-def _combine_metrics(tables: Tables) -> Tables:
+def _combine_metrics(tables: RecipeTables) -> RecipeTables:
     return {_RANK_STATS: move_rank_to_end(tables[_RANK_STATS], _GPU, _METRIC_NAME)}
 
 
 @recipe(combine=_combine_metrics)
-def gpu_metric_util_sum(request: Request) -> Tables:
+def gpu_metric_util_sum(request: Request) -> RecipeTables:
     """Statistics of GPU metrics by GPU and metric, without samples from before the start of the capture."""
     gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
     recorded = request.frames("gpu_metrics").filter(pl.col("timestamp_ns") >= 0)
@@ -67,13 +67,13 @@ def gpu_metric_util_sum(request: Request) -> Tables:
     return {_RANK_STATS: stats.with_columns(pl.when(is_plain).then(plain).otherwise(full).alias(_METRIC_NAME))}
 
 
-def _combine_links(tables: Tables) -> Tables:
+def _combine_links(tables: RecipeTables) -> RecipeTables:
     by_gpu = move_rank_to_end(tables[_STATS_BY_GPU], _METRIC_NAME, _GPU_LABEL)
     return {_ALL_STATS: move_rank_to_end(tables[_ALL_STATS], _METRIC_NAME), _STATS_BY_GPU: by_gpu}
 
 
 @recipe(combine=_combine_links)
-def nvlink_sum(request: Request) -> Tables:
+def nvlink_sum(request: Request) -> RecipeTables:
     """Statistics of the utilization of NVLink in percent, without samples of 0, by rank and metric."""
     samples = _read_percentages(request.frames).rename({NAME: _METRIC_NAME})
     rows = samples.filter(pl.col(_METRIC_NAME).str.contains("(?i)nvlink") & (pl.col("value") != 0))
@@ -96,7 +96,7 @@ def _read_gpu_labels(frames: Frames) -> pl.LazyFrame:
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def network_sum(request: Request) -> Tables:
+def network_sum(request: Request) -> RecipeTables:
     """Statistics of the metrics of network cards and InfiniBand switches, by metric."""
     names = request.frames("network_metric_names").select(*_METRIC_KEY, pl.col("name").alias(NAME)).unique(_METRIC_KEY)
     device = pl.col("network_device_id").alias(DEVICE_ID)
@@ -106,7 +106,7 @@ def network_sum(request: Request) -> Tables:
     )
 
 
-def _combine_utilization(tables: Tables) -> Tables:
+def _combine_utilization(tables: RecipeTables) -> RecipeTables:
     """Concatenate the heat maps of all ranks.
 
     Captures name the metric either ``SM Active`` or ``SMs Active``. The column has the name in the first row.
@@ -116,7 +116,7 @@ def _combine_utilization(tables: Tables) -> Tables:
 
 
 @recipe(combine=_combine_utilization, aligned=True)
-def gpu_metric_util_map(request: Request) -> Tables:
+def gpu_metric_util_map(request: Request) -> RecipeTables:
     """Average utilization in percent in each bin of time, by GPU. Bins without samples are not listed."""
     bins = Bins.from_request(request)
     name = pl.col(NAME)

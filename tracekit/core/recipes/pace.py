@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.recipe import RANK, Tables, move_rank_to_end, recipe
+from tracekit.core.recipes.recipe import RANK, RecipeTables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import read_kernels, read_ranges
 from tracekit.core.recipes.statistics import (
     VALUE,
@@ -31,7 +31,9 @@ _TEXT, _SHORT_NAME = "Text", "Shortname"
 _REDUCTIONS = {_VALUES: sum_counts}
 
 
-def _read_occurrences(request: Request, rows: pl.LazyFrame, name_title: str, time_dtype: PolarsDataType) -> Tables:
+def _read_occurrences(
+    request: Request, rows: pl.LazyFrame, name_title: str, time_dtype: PolarsDataType
+) -> RecipeTables:
     """Return the occurrences of a kernel or NVTX range in one rank, in row order, and the count of each duration.
 
     Args:
@@ -59,7 +61,7 @@ def _read_occurrences(request: Request, rows: pl.LazyFrame, name_title: str, tim
     return {_OCCURRENCES: occurrences, _VALUES: values, _RANKS: pl.DataFrame({RANK: [0]})}
 
 
-def _combine_ranks(tables: Tables) -> Tables:
+def _combine_ranks(tables: RecipeTables) -> RecipeTables:
     """Return the tables of the recipe over all ranks: statistics, and one table per column in ``_PACES``.
 
     Each of the latter tables, such as ``pace_duration``, has one row per occurrence and one column per rank.
@@ -115,20 +117,20 @@ def _sort_by_start(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 @recipe(combine=_combine_ranks, reductions=_REDUCTIONS, aligned=True)
-def cuda_gpu_kern_pace(request: Request) -> Tables:
+def cuda_gpu_kern_pace(request: Request) -> RecipeTables:
     """Start and end times of the executions of a kernel with a given name, in each rank."""
     kernels = _sort_by_start(read_kernels(request, "start_ns", "end_ns"))
     return _read_occurrences(request, kernels, _SHORT_NAME, pl.Int64)
 
 
 @recipe(combine=_combine_ranks, reductions=_REDUCTIONS, aligned=True)
-def nvtx_pace(request: Request) -> Tables:
+def nvtx_pace(request: Request) -> RecipeTables:
     """Start and end times of the NVTX ranges with a given name, in each rank."""
     return _read_occurrences(request, _sort_by_start(read_ranges(request.frames)), _TEXT, pl.Float64)
 
 
 @recipe(combine=_combine_ranks, reductions=_REDUCTIONS, aligned=True)
-def nvtx_gpu_proj_pace(request: Request) -> Tables:
+def nvtx_gpu_proj_pace(request: Request) -> RecipeTables:
     """Start and end times of the GPU activities that NVTX ranges with a given name launched, in each rank.
 
     As in nsys, the occurrences are sorted by thread first, and by start within a thread.

@@ -21,10 +21,10 @@ ANALYSIS = "analysis"
 UNNAMED_INDEX = "__index_level_0__"
 """Name of the index that numbers the rows of a table, as pandas names an index without a name in a Parquet file."""
 
-Tables = dict[str, pl.DataFrame]
-RankFunction = Callable[[Request], Tables]
+RecipeTables = dict[str, pl.DataFrame]
+RankFunction = Callable[[Request], RecipeTables]
 ReduceFunction = Callable[[pl.DataFrame], pl.DataFrame]
-CombineFunction = Callable[[Tables], Tables]
+CombineFunction = Callable[[RecipeTables], RecipeTables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Recipe:
     reductions: Mapping[str, ReduceFunction] = field(default_factory=dict)
     aligned: bool = False
 
-    def add_rank_column(self, tables: Tables, rank: int) -> Tables:
+    def add_rank_column(self, tables: RecipeTables, rank: int) -> RecipeTables:
         """Add the column ``rank`` to the tables of one rank.
 
         Tables that ``reductions`` aggregate over ranks do not get the column.
@@ -53,9 +53,9 @@ class Recipe:
         number = pl.lit(rank, pl.Int64).alias(RANK)
         return {n: t if n in self.reductions else t.with_columns(number) for n, t in tables.items()}
 
-    def merge_ranks(self, results: Iterable[Tables]) -> Tables:
+    def merge_ranks(self, results: Iterable[RecipeTables]) -> RecipeTables:
         """Merge the tables of several ranks into one table per name. The rows are in the order of the ranks."""
-        listed: Sequence[Tables] = list(results)
+        listed: Sequence[RecipeTables] = list(results)
         merged = {name: pl.concat([r[name] for r in listed], how="vertical_relaxed") for name in listed[0]}
         return {n: self.reductions[n](rows) if n in self.reductions else rows for n, rows in merged.items()}
 

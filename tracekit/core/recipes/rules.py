@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Recipe, Tables, move_rank_to_end
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Recipe, RecipeTables, move_rank_to_end
 from tracekit.core.reports import compute_rows
 from tracekit.registry.analyses import RULE, get_analysis
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _GREEN_CONTEXT = "Green Context ID"
 
 
-def _find_matching_rows(rule_name: str, request: Request) -> Tables:
+def _find_matching_rows(rule_name: str, request: Request) -> RecipeTables:
     """Return all rows of one rank that match a rule. The recipe has the options of the rule."""
     rule = get_analysis(rule_name, RULE)
     rows = compute_rows(rule, request)
@@ -37,7 +37,7 @@ def _value_expr(column: ResultColumn) -> pl.Expr:
     return x.alias(column.name.partition(" (")[0])
 
 
-def _concat_ranks(tables: Tables) -> Tables:
+def _concat_ranks(tables: RecipeTables) -> RecipeTables:
     rows = move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)
     if _GREEN_CONTEXT in rows.columns and rows[_GREEN_CONTEXT].null_count() == rows.height:
         rows = rows.with_columns(pl.lit(None).alias(_GREEN_CONTEXT))  # as in nsys if there are no green contexts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.recipes.projection import project_ranges_and_nodes
-from tracekit.core.recipes.recipe import Tables, move_rank_to_end, recipe
+from tracekit.core.recipes.recipe import RecipeTables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import NCCL_DOMAIN, read_kernels, read_memory_operations, read_ranges
 from tracekit.core.recipes.statistics import compute_statistics_from_counts, count_values, sum_counts
 from tracekit.core.reports.nvtx import project_ranges
@@ -27,7 +27,7 @@ _VALUE = DURATION.alias("value")
 DEVICE = pl.col("device_id").cast(pl.UInt32).alias(DEVICE_ID)
 
 
-def combine_sums(tables: Tables) -> Tables:
+def combine_sums(tables: RecipeTables) -> RecipeTables:
     """Compute the statistics over all ranks, and return them with the statistics of each rank.
 
     In all tables, the rank and the keys are the last columns.
@@ -41,7 +41,7 @@ def combine_sums(tables: Tables) -> Tables:
     return {name: move_rank_to_end(rows, *(c for c in _KEYS if c in rows.columns)) for name, rows in outputs.items()}
 
 
-def _compute_rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
+def _compute_rank_statistics(rows: pl.LazyFrame, key: str) -> RecipeTables:
     """Return the statistics of one rank by key, and the counts of values.
 
     The statistics over all ranks are computed from the counts.
@@ -50,7 +50,7 @@ def _compute_rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
     return {_RANK: compute_statistics_from_counts(values, [key]), _VALUES: values}
 
 
-def compute_statistics_by_device(rows: pl.LazyFrame) -> Tables:
+def compute_statistics_by_device(rows: pl.LazyFrame) -> RecipeTables:
     """Return the statistics of one rank by name, the statistics by name and device, and the counts of values.
 
     The statistics over all ranks are computed from the counts.
@@ -64,39 +64,39 @@ def compute_statistics_by_device(rows: pl.LazyFrame) -> Tables:
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def cuda_api_sum(request: Request) -> Tables:
+def cuda_api_sum(request: Request) -> RecipeTables:
     """CUDA API calls by function."""
     return _compute_rank_statistics(request.frames("api_calls").select(_VALUE, Name="name"), NAME)
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def osrt_sum(request: Request) -> Tables:
+def osrt_sum(request: Request) -> RecipeTables:
     """Operating system runtime calls by function."""
     return _compute_rank_statistics(read_osrt_calls(request.frames).select(_VALUE, Name="name"), NAME)
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def mpi_sum(request: Request) -> Tables:
+def mpi_sum(request: Request) -> RecipeTables:
     """MPI calls by function."""
     return _compute_rank_statistics(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def cuda_gpu_kern_sum(request: Request) -> Tables:
+def cuda_gpu_kern_sum(request: Request) -> RecipeTables:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns", "device_id")
     return compute_statistics_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def cuda_gpu_mem_time_sum(request: Request) -> Tables:
+def cuda_gpu_mem_time_sum(request: Request) -> RecipeTables:
     """Time of memory copies and sets by kind."""
     rows = read_memory_operations(request.frames, "start_ns", "end_ns", "device_id")
     return compute_statistics_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def cuda_gpu_mem_size_sum(request: Request) -> Tables:
+def cuda_gpu_mem_size_sum(request: Request) -> RecipeTables:
     """Size of memory copies and sets by kind."""
     rows = read_memory_operations(request.frames, "bytes", "device_id")
     size = pl.col("bytes").cast(pl.UInt64).alias("value")
@@ -104,18 +104,18 @@ def cuda_gpu_mem_size_sum(request: Request) -> Tables:
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def nvtx_sum(request: Request) -> Tables:
+def nvtx_sum(request: Request) -> RecipeTables:
     """NVTX ranges by name, without their domain."""
     return _compute_range_statistics(read_ranges(request.frames))
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def nccl_sum(request: Request) -> Tables:
+def nccl_sum(request: Request) -> RecipeTables:
     """NVTX ranges of NCCL by name."""
     return _compute_range_statistics(read_ranges(request.frames, NCCL_DOMAIN))
 
 
-def _compute_range_statistics(rows: pl.LazyFrame) -> Tables:
+def _compute_range_statistics(rows: pl.LazyFrame) -> RecipeTables:
     return _compute_rank_statistics(rows.select(_VALUE.cast(pl.Float64), Text="name"), _TEXT)
 
 
@@ -125,7 +125,7 @@ def _sum_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
 
 
 @recipe(combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _sum_cpu_times})
-def nvtx_gpu_proj_sum(request: Request) -> Tables:
+def nvtx_gpu_proj_sum(request: Request) -> RecipeTables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges_and_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
     tables = _compute_rank_statistics(
@@ -138,7 +138,7 @@ def nvtx_gpu_proj_sum(request: Request) -> Tables:
 
 
 @recipe(combine=combine_sums, reductions=REDUCTIONS)
-def nccl_gpu_proj_sum(request: Request) -> Tables:
+def nccl_gpu_proj_sum(request: Request) -> RecipeTables:
     """NVTX ranges of NCCL that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges(request.frames).filter(pl.col("domain") == NCCL_DOMAIN)
     return _compute_rank_statistics(rows.lazy().select(Text="name", value="gpu_ns"), _TEXT)

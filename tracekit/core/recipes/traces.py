@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.core.intervals import CoveredTime
 from tracekit.core.recipes.projection import nest_projections, project_ranges_and_nodes
-from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Tables, move_rank_to_end, recipe
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, RecipeTables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr, read_kernels
 from tracekit.core.relations import fill_process_ids
 from tracekit.core.reports.summary import DURATION
@@ -21,12 +21,12 @@ _DEVICE = ["process_id", "device_id"]
 _SIDES = {"Communication Overlap": True, "Compute Overlap": False}
 
 
-def _concat_ranks(tables: Tables) -> Tables:
+def _concat_ranks(tables: RecipeTables) -> RecipeTables:
     return {name: move_rank_to_end(rows, UNNAMED_INDEX) for name, rows in tables.items()}
 
 
 @recipe(combine=_concat_ranks)
-def cuda_gpu_kern_hist(request: Request) -> Tables:
+def cuda_gpu_kern_hist(request: Request) -> RecipeTables:
     """Durations of kernels, for histograms by name."""
     name = pl.col("name").cast(pl.String).alias("Name")
     rows = read_kernels(request, "start_ns", "end_ns").select(DURATION.alias("Duration"), name)
@@ -34,7 +34,7 @@ def cuda_gpu_kern_hist(request: Request) -> Tables:
 
 
 @recipe(combine=_concat_ranks)
-def nvtx_gpu_proj_trace(request: Request) -> Tables:
+def nvtx_gpu_proj_trace(request: Request) -> RecipeTables:
     """NVTX ranges with the extent of the GPU activities that they launched, by thread and in order of start.
 
     The ranges of a rank are numbered from 0.
@@ -60,7 +60,7 @@ def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by("Name").agg(pl.exclude("Name").sum()).sort("Name")
 
 
-def _combine_overlaps(tables: Tables) -> Tables:
+def _combine_overlaps(tables: RecipeTables) -> RecipeTables:
     grouped = tables[_SUMS].with_columns(_percentage_exprs()).select("Count", *_SIDES, "Name")
     return {_RANK_TRACE: move_rank_to_end(tables[_RANK_TRACE], "Name"), _GROUPED_TRACE: grouped}
 
@@ -72,7 +72,7 @@ def _percentage_exprs() -> list[pl.Expr]:
 
 
 @recipe(combine=_combine_overlaps, reductions={_SUMS: _sum_overlaps})
-def nccl_gpu_overlap_trace(request: Request) -> Tables:
+def nccl_gpu_overlap_trace(request: Request) -> RecipeTables:
     """Percentage of the time of each kernel in which it overlaps with NCCL kernels and other kernels of its device."""
     kernels = read_kernels(request, "start_ns", "end_ns", *_DEVICE)
     rows = fill_process_ids(kernels.with_columns(DURATION, is_nccl=is_nccl_kernel_expr()).collect())

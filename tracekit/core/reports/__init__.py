@@ -25,7 +25,7 @@ from tracekit.registry.analyses import REPORT, RULE
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.core.reports.report import Prefetch, Window
+    from tracekit.core.reports.report import Prefetch, TimeBounds
     from tracekit.registry.analyses import Analysis
 
 __all__ = ["Frames", "ReportTable", "Request", "compute"]
@@ -68,7 +68,7 @@ def compute_rows(analysis: Analysis, request: Request) -> pl.DataFrame:
     return (rows if limit == ALL_ROWS else rows.head(request.get_integer("rows"))).with_row_index("row", offset=1)
 
 
-def _get_window(request: Request) -> Window:
+def _get_window(request: Request) -> TimeBounds:
     """Return the time in ns to which the options ``start`` and ``end`` of a rule restrict events."""
     low, high = (None if request.options.get(o) is None else request.get_integer(o) for o in ("start", "end"))
     return low, high
@@ -85,7 +85,7 @@ def _clear_frames(frames: Frames) -> Frames:
     return lambda name: frames(name).clear()
 
 
-def _restrict_frames_to_window(frames: Frames, window: Window) -> Frames:
+def _restrict_frames_to_window(frames: Frames, window: TimeBounds) -> Frames:
     """Return a version of ``frames`` whose tables contain only the rows that overlap a time window."""
 
     def read_table_in_window(name: str) -> pl.LazyFrame:

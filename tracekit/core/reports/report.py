@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Frames = Callable[[str], pl.LazyFrame]
 Computation = Callable[[Frames], object]
-Window = tuple[int | None, int | None]
+TimeBounds = tuple[int | None, int | None]
 Without = Callable[..., Frames]
 Prefetch = Callable[[Computation], None]
 
@@ -66,7 +66,7 @@ class Request:
     frames: Frames
     options: Mapping[str, Value] = field(default_factory=dict)
     legacy_rounding: bool = False
-    window: Window = (None, None)
+    window: TimeBounds = (None, None)
     without: Without | None = None
     create_rollup: Callable[[], Rollup] | None = None
     has_chosen_steps: bool = False

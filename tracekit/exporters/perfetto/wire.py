@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
-    Times = np.ndarray[tuple[int], np.dtype[np.int64]]
+    TimeArray = np.ndarray[tuple[int], np.dtype[np.int64]]
     Sizes = np.ndarray[tuple[int], np.dtype[np.int64]]
     Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
     Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]

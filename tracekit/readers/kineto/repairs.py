@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     Columns = Mapping[str, pa.Array | pa.ChunkedArray]
-    Tables = Mapping[str, Columns]
+    ColumnsByTable = Mapping[str, Columns]
 
 PID_TEXT, RANK = "pid_text", "rank"
 """Names of the collected columns of process ids that are text, and of the numbers of their prefixes (0 for none)."""
@@ -52,7 +52,7 @@ def parse_prefixed_id(text: str) -> tuple[str, int] | None:
     return None
 
 
-def find_rows_with_times(tables: Tables) -> dict[str, np.ndarray]:
+def find_rows_with_times(tables: ColumnsByTable) -> dict[str, np.ndarray]:
     """Return a mask of the events whose times were set, for each table with events whose times were never set.
 
     The start of such an event is 0, and so is its duration, or the end of such an event is 0. If only the end was set,
@@ -105,7 +105,7 @@ def has_text_ids(tables: Iterable[Columns]) -> bool:
 
 
 def number_processes_and_devices(
-    tables: Tables, track_names: Columns
+    tables: ColumnsByTable, track_names: Columns
 ) -> tuple[dict[str, dict[str, pa.Array]], Columns]:
     """Replace process ids that consist of a prefix and a number with numbers that are unique in the file.
 
@@ -143,7 +143,7 @@ def _map_texts(texts: pa.DictionaryArray, numbers: Mapping[str, int]) -> pa.Arra
     return pa.array([numbers.get(t) for t in texts.dictionary.to_pylist()], pa.int64()).take(texts.indices)
 
 
-def _parse_prefixed_ids(tables: Tables) -> dict[str, _PrefixedId]:
+def _parse_prefixed_ids(tables: ColumnsByTable) -> dict[str, _PrefixedId]:
     """Return the prefix and number of each process id that has both."""
     ids: dict[str, _PrefixedId] = {}
     ranks: dict[str, int] = {}
@@ -154,7 +154,7 @@ def _parse_prefixed_ids(tables: Tables) -> dict[str, _PrefixedId]:
     return ids
 
 
-def _number_processes(tables: Tables, ids: Mapping[str, _PrefixedId]) -> dict[str, int]:
+def _number_processes(tables: ColumnsByTable, ids: Mapping[str, _PrefixedId]) -> dict[str, int]:
     """Return a unique process id for each process id that is text."""
     on_cpu = [columns for name, columns in tables.items() if name in ON_CPU]
     texts = dict.fromkeys(text for columns in on_cpu for text in _list_texts(columns).dictionary.to_pylist())
@@ -197,7 +197,7 @@ def _number_devices(tables: Mapping[str, dict[str, pa.Array]]) -> dict[str, dict
     }
 
 
-def replace_missing_correlation_ids(tables: Tables) -> dict[str, dict[str, pa.Array | pa.ChunkedArray]]:
+def replace_missing_correlation_ids(tables: ColumnsByTable) -> dict[str, dict[str, pa.Array | pa.ChunkedArray]]:
     """Give activities without a correlation id the id of a call in the op that launched them, if the op is known.
 
     The ``External id`` of an activity is that of the op that launched it and of the calls in this op. In some traces
