@@ -14,6 +14,7 @@ from tests.exporters.test_chrome_trace import call, push, trace
 from tracekit import schemas
 from tracekit.errors import MissingTableError, TracekitError, UnknownFormatError
 from tracekit.exporters.stacks import profile
+from tracekit.exporters.stacks.options import EVENTS, OPTIONS
 
 Stacks = Counter[tuple[str | None, tuple[str, ...]]]
 """Weights by group and frames, outermost first."""
@@ -151,6 +152,10 @@ def test_events_are_selected(format: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", READERS)
+def test_events_have_titles() -> None:
+    assert tuple(EVENTS) == OPTIONS[0].choices
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
