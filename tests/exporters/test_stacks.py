@@ -151,11 +151,11 @@ def test_events_are_selected(format: str, tmp_path: Path) -> None:
     assert {g for g, _ in exported(of, tmp_path, format, by="process")} == {"process (6)", "process (7)"}
 
 
-@pytest.mark.parametrize("format", READERS)
 def test_events_have_titles() -> None:
     assert tuple(EVENTS) == OPTIONS[0].choices
 
 
+@pytest.mark.parametrize("format", READERS)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
