@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.builders.nsys_rep import take_apart
-from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.protobuf.decoding import Message
 from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
 from tracekit.registry.source import Source

@@ -16,7 +16,7 @@ import pytest
 import tracekit as tk
 from tests.builders.nsys_rep import Parts, take_apart
 from tests.builders.reports import REPORTS_OF_NSYS
-from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.protobuf.decoding import Message
 from tracekit.readers.nsys_rep.layout import PROCESS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

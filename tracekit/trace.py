@@ -27,7 +27,7 @@ from tracekit.plan import (
     TraceView,
 )
 from tracekit.registry import analyses, detection, tables
-from tracekit.registry.describe import Description
+from tracekit.registry.absence import Description
 from tracekit.registry.source import Source
 from tracekit.registry.tables import convert_names, count_rows, read_table, scan_table
 from tracekit.system.files import convert_file_url_to_path
@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from tracekit.registry.absence import Absence
     from tracekit.registry.analyses import Value
     from tracekit.registry.interface import LaunchMetadata, Progress, Undecoded
-    from tracekit.system.files import FileState
+    from tracekit.system.files import FileState, Input
     from tracekit.system.remote import KeptCopy
-    from tracekit.system.targets import Input
     from tracekit.text.names import ExporterName, ReaderName, ReportName, RuleName, TableName
 
 Result = TypeVar("Result")

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.readers.common.protobuf.wire import (
+from tracekit.readers.common.protobuf.decoding import (
     VARINT,
     Message,
     encode_delimited,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED64, VARINT, read_delimited
+from tracekit.readers.common.protobuf.decoding import DELIMITED, FIXED64, VARINT, read_delimited
 from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container, RawData
 from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.registry.source import Source

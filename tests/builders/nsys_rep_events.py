@@ -13,10 +13,10 @@ from dataclasses import replace
 from google.protobuf import descriptor_pb2
 from tests.builders.nsys_rep import Parts, Value, message, strings
 from tracekit import schemas
-from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.protobuf.decoding import Message
 from tracekit.readers.nsys_rep import layout
 from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS, UI_DATA
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.readers.redaction.nsys_rep.editors import AGENTS
 
 Declared = Mapping[str, descriptor_pb2.DescriptorProto]

@@ -16,7 +16,7 @@ from tests.builders.nsys_rep import Parts, event, strings
 from tests.cli.conftest import Run
 from tracekit import schemas
 from tracekit.errors import TracekitWarning, UnknownFormatError
-from tracekit.readers.nsys_rep import layout, names
+from tracekit.readers.nsys_rep import entries, layout
 from tracekit.registry.absence import State, describe_undecoded, find_recording_command
 from tracekit.registry.analyses import RECIPE, REPORT, RULE, list_names
 
@@ -255,13 +255,13 @@ def test_long_lists_of_undecoded_events_are_shortened() -> None:
 
 
 def test_every_class_of_undecoded_events_names_declared_tables() -> None:
-    for event_class, tables in names.TABLES_OF_UNDECODED_EVENTS.items():
+    for event_class, tables in entries.TABLES_OF_UNDECODED_EVENTS.items():
         assert set(tables) <= set(schemas.table_names()), event_class
-        assert names.list_tables_of_undecoded_events(event_class) == tables
-    assert names.list_tables_of_undecoded_events("NVTX start of a push/pop range") == ("nvtx_ranges", "nvtx_marks")
-    assert "kernels" in names.list_tables_of_undecoded_events("GPU activity of type 5")
-    assert names.list_tables_of_undecoded_events("call of class 200") == ("api_calls", "osrt_calls")
-    assert names.list_tables_of_undecoded_events("memory map") == ()
+        assert entries.list_tables_of_undecoded_events(event_class) == tables
+    assert entries.list_tables_of_undecoded_events("NVTX start of a push/pop range") == ("nvtx_ranges", "nvtx_marks")
+    assert "kernels" in entries.list_tables_of_undecoded_events("GPU activity of type 5")
+    assert entries.list_tables_of_undecoded_events("call of class 200") == ("api_calls", "osrt_calls")
+    assert entries.list_tables_of_undecoded_events("memory map") == ()
 
 
 def test_commands_fit_the_format() -> None:

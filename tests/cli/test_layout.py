@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from tests.conftest import ALL
-from tracekit.cli.layout import MAX_CELL_CHARS, format_rows_and_list_omitted_titles, format_table
-from tracekit.cli.shortening import shorten_names, shorten_to_width
+from tracekit.cli.layout import (
+    MAX_CELL_CHARS,
+    format_rows_and_list_omitted_titles,
+    format_table,
+    shorten_names,
+    shorten_to_width,
+)
 from tracekit.cli.times import Times, format_time
 
 LONG = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2>(T2, T2, cudnnTensorStruct, const T1 *)"

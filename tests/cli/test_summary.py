@@ -14,7 +14,7 @@ from tests.cli.test_absence import made_report
 from tests.cli.test_terminal import FIXTURES, TRAIN
 from tracekit.cli import summary
 from tracekit.cli.summary import MAX_PARTS, Findings, PrintedFinding
-from tracekit.registry.describe import format_row_count
+from tracekit.registry.absence import format_row_count
 from tracekit.registry.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 

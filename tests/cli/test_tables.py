@@ -13,8 +13,7 @@ import tracekit as tk
 from rich.cells import cell_len
 from tests.builders.reports import RULES
 from tests.cli.conftest import ROOT
-from tracekit.cli.layout import format_rows_and_list_omitted_titles, format_table
-from tracekit.cli.shortening import shorten_names
+from tracekit.cli.layout import format_rows_and_list_omitted_titles, format_table, shorten_names
 from tracekit.cli.times import Times, format_time_column
 from tracekit.registry.analyses import RECIPE, REPORT, list_analyses, list_names
 from tracekit.sets import recipe_files

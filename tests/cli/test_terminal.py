@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tracekit.cli import reports
-from tracekit.cli.shortening import shorten_to_width
+from tracekit.cli.layout import shorten_to_width
 from tracekit.registry import analyses
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.test_advise import GEMM, Program, busy
-from tracekit.core.overruns import MAX_OVERLAP_NS, MAX_ROUNDING_NS, READ, find_overrunning_activities
+from tracekit.core.advise.kernels import MAX_OVERLAP_NS, MAX_ROUNDING_NS, READ, find_overrunning_activities
 from tracekit.core.relations import KernelsWithoutCalls, count_kernels_without_calls
 
 KEYS = {"process_id": pl.Int64, "correlation_id": pl.Int64}

@@ -17,8 +17,17 @@ from tracekit.errors import ExportError, UnknownFormatError
 from tracekit.exporters import databases
 from tracekit.exporters import sqlite as exporter
 from tracekit.exporters.sqlite import export
-from tracekit.exporters.sqlite.keys import ForeignKey, Keys, find_valid_keys, intersect_keys, list_declared_foreign_keys
-from tracekit.exporters.sqlite.views import DETAILS, JOINED, SUMMARIES, build_view_queries
+from tracekit.exporters.sqlite.export import (
+    DETAILS,
+    JOINED,
+    SUMMARIES,
+    ForeignKey,
+    Keys,
+    build_view_queries,
+    find_valid_keys,
+    intersect_keys,
+    list_declared_foreign_keys,
+)
 from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.exporters.test_chrome_trace import call, push, trace
 from tracekit import schemas
 from tracekit.errors import MissingTableError, TracekitError, UnknownFormatError
 from tracekit.exporters.stacks import profile
-from tracekit.exporters.stacks.options import EVENTS, OPTIONS
+from tracekit.exporters.stacks.profile import EVENTS, OPTIONS
 
 Stacks = Counter[tuple[str | None, tuple[str, ...]]]
 """Weights by group and frames, outermost first."""

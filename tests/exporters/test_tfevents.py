@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tracekit import registry, schemas
 from tracekit.core.graph.nodes import append_numbers_to_duplicates, convert_to_legal_node_names
 from tracekit.errors import ExportError, UnknownFormatError
-from tracekit.exporters.tfevents import records
+from tracekit.exporters.tfevents import events
 
 pytestmark = pytest.mark.slow
 
@@ -326,12 +326,12 @@ def masked(data: bytes) -> int:
 @given(st.integers(0, 3000), st.integers(0, 255))
 def test_checksums_of_any_length(length: int, seed: int) -> None:
     data = bytes((i * i + seed) % 251 for i in range(length))
-    assert read(records.encode_record(data)) == [data]
+    assert read(events.encode_record(data)) == [data]
 
 
 def test_long_records_are_summed_in_pieces() -> None:
     data = bytes(range(256)) * 400 + b"rest"
-    assert read(records.encode_record(data)) == [data]
+    assert read(events.encode_record(data)) == [data]
 
 
 @given(st.lists(st.text(st.sampled_from("ab_1/:*- .é"), max_size=8), max_size=12))

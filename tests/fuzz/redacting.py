@@ -26,7 +26,7 @@ from tests.fuzz.changes import fields
 from tests.fuzz.run import Measured, limit_memory, measured
 from tests.secrets_of import texts
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.protobuf.decoding import Message
 
 SECONDS = 5.0
 MOST_FAILURES = 10

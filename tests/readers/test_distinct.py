@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf import distinct as module
-from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.distinct import dictionary_encode
+from tracekit.readers.common.protobuf import decoding
+from tracekit.readers.common.protobuf.decoding import Buffer, dictionary_encode
 
 TEXTS = st.binary(max_size=40) | st.sampled_from([b"", b"\0", b"a", b"a\0", b"forward", b"forward/layer1", b"x" * 300])
 
@@ -29,7 +28,7 @@ def placed(texts: Sequence[bytes], between: bytes = b"") -> tuple[Buffer, np.nda
 @given(st.lists(TEXTS, max_size=60), st.binary(max_size=50), st.sampled_from([1, 7, 1 << 14]))
 def test_every_text_once_in_order_of_first_use(texts: list[bytes], between: bytes, rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MAX_ROWS", rows)
+        patch.setattr(decoding, "MAX_ROWS", rows)
         made = dictionary_encode(*placed(texts, between))
     assert made.to_pylist() == texts
     assert made.dictionary.to_pylist() == list(dict.fromkeys(texts))
@@ -38,7 +37,7 @@ def test_every_text_once_in_order_of_first_use(texts: list[bytes], between: byte
 @given(st.lists(TEXTS, max_size=60), st.sampled_from([1, 2, 8, 16]))
 def test_more_texts_than_the_table_takes(texts: list[bytes], places: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "TABLE_ENTRIES", places)
+        patch.setattr(decoding, "TABLE_ENTRIES", places)
         made = dictionary_encode(*placed(texts))
     assert made.to_pylist() == texts
     assert set(made.dictionary.to_pylist()) == set(texts)

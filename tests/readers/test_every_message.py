@@ -13,7 +13,7 @@ from tracekit import schemas
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_rep import layout
-from tracekit.readers.nsys_rep.capture import NsysReportCapture
+from tracekit.readers.nsys_rep.report import NsysReportCapture
 from tracekit.registry.source import Source
 from tracekit.registry.tables import read_chunks
 

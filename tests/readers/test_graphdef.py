@@ -23,9 +23,9 @@ from tests.readers.graphdef_oracle import CORPUS, FIXTURES, LONG, LONGEST, Rows,
 from tracekit import schemas
 from tracekit.errors import ExportError, TracekitWarning, UnknownFormatError
 from tracekit.readers.common.damage import Damage
+from tracekit.readers.tensorflow import graph
 from tracekit.readers.tensorflow import graph as reading
-from tracekit.readers.tensorflow import payloads
-from tracekit.readers.tensorflow.payloads import MessageKind
+from tracekit.readers.tensorflow.graph import MessageKind
 
 OWN = sorted(FIXTURES.glob("network.*")) + sorted(FIXTURES.glob("*.pb"))
 REFUSED = {
@@ -268,11 +268,11 @@ def test_any_graph(made: graph_pb2.GraphDef) -> None:
 
 @given(networks())
 def test_any_graph_as_text(made: graph_pb2.GraphDef) -> None:
-    from tracekit.readers.graphdef import text
+    from tracekit.readers.graphdef import capture
 
     written = text_format.MessageToString(made)
     known = text_format.Parse(written, graph_pb2.GraphDef())
-    assert taken(text.encode_text_message(memoryview(written.encode()), "GraphDef")) == in_order(rows([("", known)]))
+    assert taken(capture.encode_text_message(memoryview(written.encode()), "GraphDef")) == in_order(rows([("", known)]))
 
 
 def test_parts_of_a_message_may_come_in_any_order_and_several_times() -> None:
@@ -348,8 +348,8 @@ def test_what_is_no_graph_is_named() -> None:
 def test_large_graphs_are_read_without_their_constants(made: graph_pb2.GraphDef) -> None:
     octets = made.SerializeToString()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payloads, "LARGE_BYTES", 0)
-        patch.setattr(payloads, "SMALL_FIELD_BYTES", 8)
+        patch.setattr(graph, "LARGE_BYTES", 0)
+        patch.setattr(graph, "SMALL_FIELD_BYTES", 8)
         assert taken(octets) == without_large(in_order(rows([("", made)])), taken(octets))
 
 
@@ -372,7 +372,7 @@ def test_constants_take_no_memory() -> None:
         (meta, MessageKind.META_GRAPH),
         (message((1, 1), (2, meta), (2, meta)), MessageKind.SAVED_MODEL),
     ):
-        slim = payloads.drop_unused_fields(memoryview(octets), within)
+        slim = graph.drop_unused_fields(memoryview(octets), within)
         assert len(octets) > 4 << 20
         assert len(slim) < 9000
         read = {MessageKind.GRAPH: reading.read_graph, MessageKind.META_GRAPH: reading.read_meta_graph}.get(
@@ -386,7 +386,7 @@ def test_constants_take_no_memory() -> None:
 
 @pytest.mark.parametrize("octets", [b"\x0a\x85\x27a", b"\x0b\x00", b"\x0a\xff", b"\x0d\x00"])
 def test_damage_in_a_large_graph_is_told_with_its_place(octets: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payloads, "LARGE_BYTES", 0)
+    monkeypatch.setattr(graph, "LARGE_BYTES", 0)
     with pytest.raises(Damage, match=r"^it: .*(\(offset 2 of |at offset )"):
         reading.read_graph(b"\x12\x00" + octets, label="it")
 

@@ -11,7 +11,7 @@ from tensorboard.compat.proto import config_pb2, graph_pb2, meta_graph_pb2
 from tests.builders.nsys_rep import message
 from tests.readers.graphdef_oracle import FIXTURES
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
-from tracekit.readers.graphdef import text
+from tracekit.readers.graphdef import capture
 from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_file_form
 
 NETWORK = (FIXTURES / "network.pb").read_bytes()
@@ -197,7 +197,7 @@ def test_a_cut_between_nodes_is_noticed_by_inputs_without_a_node(tmp_path: Path)
 
 
 def test_a_text_may_be_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(text, "MAX_TEXT_BYTES", 100)
+    monkeypatch.setattr(capture, "MAX_TEXT_BYTES", 100)
     assert "bytes of text, but tracekit supports at most 100: save" in str(refusal(tmp_path / "a.pbtxt", TEXT))
 
 

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import examples
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.common.json.cells import JsonCells
 from tracekit.readers.common.json.document import Document, DocumentFormat
-from tracekit.readers.common.json.scanner import AS_STRING, NESTED, THOUSANDTHS, JsonScanner
+from tracekit.readers.common.json.scanner import AS_STRING, NESTED, THOUSANDTHS, JsonCells, JsonScanner
 from tracekit.readers.common.json.stream import Stream
 from tracekit.system.files import InputFile
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import ncu_csv
 from tests.conftest import SHARED
-from tracekit.readers.ncu import devices, labels, nvtx, units
+from tracekit.readers.ncu import nvtx, units
 from tracekit.readers.ncu_csv import frame, numbers
 
 TABLE = SHARED / "formats" / "ncu_units.tsv"
@@ -92,30 +92,30 @@ class TestUnits:
 class TestLabels:
     def test_a_label_means_a_metric_within_its_section(self) -> None:
         memory = "Memory Throughput"
-        assert labels.find_metric_and_label("GPU Speed Of Light Throughput", memory) == (
+        assert units.find_metric_and_label("GPU Speed Of Light Throughput", memory) == (
             "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
             memory,
         )
-        assert labels.find_metric_and_label("Memory Workload Analysis", memory) == (
+        assert units.find_metric_and_label("Memory Workload Analysis", memory) == (
             "dram__bytes.sum.per_second",
             memory,
         )
-        assert labels.find_metric_and_label("Occupancy", memory) == (None, memory)
+        assert units.find_metric_and_label("Occupancy", memory) == (None, memory)
 
-    @pytest.mark.parametrize("section", [None, labels.COMMAND_LINE])
+    @pytest.mark.parametrize("section", [None, units.COMMAND_LINE])
     def test_names_outside_of_sections(self, section: str | None) -> None:
-        assert labels.find_metric_and_label(section, "inst_executed") == ("inst_executed", None)
+        assert units.find_metric_and_label(section, "inst_executed") == ("inst_executed", None)
 
     @pytest.mark.parametrize(
         "name", ["dram__bytes.sum", "FE_B.TriageCompute.gr__ctas_launched.sum", "launch__grid_size"]
     )
     def test_names_in_place_of_labels(self, name: str) -> None:
-        assert labels.find_metric_and_label("Occupancy", name) == (name, None)
+        assert units.find_metric_and_label("Occupancy", name) == (name, None)
 
     def test_sections(self) -> None:
-        assert labels.find_section_id("GPU Speed Of Light") == labels.find_section_id("GPU Speed Of Light Throughput")
-        assert labels.find_section_name("SpeedOfLight") == "GPU Speed Of Light Throughput"
-        assert (labels.find_section_id("?"), labels.find_section_name("?"), labels.find_section_id(None)) == (
+        assert units.find_section_id("GPU Speed Of Light") == units.find_section_id("GPU Speed Of Light Throughput")
+        assert units.find_section_name("SpeedOfLight") == "GPU Speed Of Light Throughput"
+        assert (units.find_section_id("?"), units.find_section_name("?"), units.find_section_id(None)) == (
             None,
             None,
             None,
@@ -123,8 +123,8 @@ class TestLabels:
 
     def test_every_label_that_our_capture_prints_is_known(self) -> None:
         printed = {(r["Section Name"], r["Metric Name"]) for r in ncu_csv.rows("ncu_details.csv") if r["Metric Name"]}
-        assert [p for p in printed if labels.find_metric_and_label(*p)[0] is None] == []
-        assert [s for s, _ in printed if labels.find_section_id(s) is None and s != labels.COMMAND_LINE] == []
+        assert [p for p in printed if units.find_metric_and_label(*p)[0] is None] == []
+        assert [s for s, _ in printed if units.find_section_id(s) is None and s != units.COMMAND_LINE] == []
 
 
 class TestNumbers:
@@ -266,18 +266,18 @@ class TestRanges:
 
 
 def test_devices_without_attributes() -> None:
-    assert set(devices.compute_device_values({}).values()) == {None}
+    assert set(units.compute_device_values({}).values()) == {None}
 
 
 def test_attributes_of_devices() -> None:
-    found = devices.compute_device_values(
+    found = units.compute_device_values(
         {"display_name": "H200", "clock_rate": 1980000.0, "warp_size": "32", "total_memory": "x"}
     )
     told = {"name": "H200", "clock_rate_hz": 1_980_000_000, "threads_per_warp": 32}
     assert {name: value for name, value in found.items() if value is not None} == told
-    assert devices.compute_device_values(
+    assert units.compute_device_values(
         {"display_name": 3.0, "warp_size": 1e12, "l2_cache_size": float("inf")}
-    ) == devices.compute_device_values({})
+    ) == units.compute_device_values({})
 
 
 @given(st.text('ab,"\n', max_size=60), st.integers(1, 7))

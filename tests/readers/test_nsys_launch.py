@@ -10,7 +10,7 @@ import tracekit as tk
 from tests.builders.nsys_rep import SHARED, Parts, message
 from tests.builders.nsys_sqlite import edited
 from tests.conftest import FIXTURES
-from tracekit.readers.nsys.launch import parse_rank_variables
+from tracekit.readers.nsys.machine import parse_rank_variables
 from tracekit.readers.nsys_rep.container import OPTIONS
 from tracekit.registry.interface import LaunchMetadata
 from tracekit.trace import read_launch_metadata

@@ -10,7 +10,7 @@ from tests.builders.nsys_rep import Parts, event, message, strings
 from tests.builders.nsys_sqlite import FIXTURES, edited
 from tests.secrets_of import texts
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.nsys_rep.capture import NsysReportCapture
+from tracekit.readers.nsys_rep.report import NsysReportCapture
 from tracekit.registry.source import Source
 
 PROCESS = 1 << 48 | 9 << 24

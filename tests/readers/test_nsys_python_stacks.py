@@ -18,7 +18,7 @@ from tests.builders.nsys_rep import SHARED, Parts, Value, event, message, string
 from tests.builders.nsys_sqlite import edited
 from tests.readers.test_nsys_blobs import blob_of
 from tests.readers.test_nsys_stacks import paths
-from tracekit.readers.nsys import python_stacks
+from tracekit.readers.nsys import stacks
 
 PERIODIC, CUDA = "Python Periodic Sampling", "Python Backtrace on CUDA"
 PYSTACKS = SHARED / "captures" / "h200_more" / "pystacks.sqlite"
@@ -166,7 +166,7 @@ def test_an_export_without_payloads_has_samples_without_stacks(tmp_path: Path) -
 def test_events_are_not_searched_without_a_schema_of_that_name(
     statement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python_stacks.nvtx, "store_defined_names", lambda *_: pytest.fail("events are read"))
+    monkeypatch.setattr(stacks.nvtx, "store_defined_names", lambda *_: pytest.fail("events are read"))
     with tk.load(export(tmp_path, statement)) as trace:
         assert trace.count("python_samples") == trace["python_samples"].num_rows == trace.count("stacks") == 0
     with tk.load(report(tmp_path, [])) as trace:
@@ -187,7 +187,7 @@ broken = st.one_of(st.binary(max_size=99).map(lambda b: f"{SCHEMA}:{b.hex()}"), 
 def test_decoded_frames(listed: list[list[Frame] | str], skipped: int) -> None:
     texts = [item if isinstance(item, str) else f"{SCHEMA}:{payload(*item).hex()}" for item in listed]
     column = pa.array(["skipped"] * skipped + texts, pa.string())[skipped:]
-    edges, columns = python_stacks.decode_frames(column)
+    edges, columns = stacks.decode_frames(column)
     known = [item if isinstance(item, list) else [] for item in listed]
     assert edges.tolist() == [sum(map(len, known[:n])) for n in range(len(known) + 1)]
     rows = [frame for item in known for frame in item]
@@ -197,7 +197,7 @@ def test_decoded_frames(listed: list[list[Frame] | str], skipped: int) -> None:
 
 def test_a_count_that_does_not_fit_the_payload() -> None:
     texts = pa.array([f"1:{payload((1, 2, 3), count=n).hex()}" for n in (0, 1, 2)])
-    assert python_stacks.decode_frames(texts).edges.tolist() == [0, 0, 1, 1]
+    assert stacks.decode_frames(texts).edges.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.skipif(not PYSTACKS.exists(), reason="no captures beside the checkout")

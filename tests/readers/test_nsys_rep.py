@@ -19,8 +19,8 @@ from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys_rep import READER, events
-from tracekit.readers.nsys_rep.capture import NsysReportCapture
 from tracekit.readers.nsys_rep.container import OFFSETS, UI_DATA, RawData
+from tracekit.readers.nsys_rep.report import NsysReportCapture
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry.source import Source
 from tracekit.registry.tables import count_rows, read_chunks

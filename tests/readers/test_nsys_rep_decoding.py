@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.nsys_rep import Parts, message, varint
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import Buffer, decode, decode_varints
-from tracekit.readers.common.protobuf.wire import Message, read_fields, read_varint
+from tracekit.readers.common.protobuf.decoding import Buffer, Message, decode, decode_varints, read_fields, read_varint
 from tracekit.readers.nsys_rep import entries, machine
 from tracekit.readers.nsys_rep.container import Container, RawData
 from tracekit.registry.source import Source

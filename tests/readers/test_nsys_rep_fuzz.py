@@ -19,7 +19,7 @@ from tests.builders.nsys_rep import CAPTURES, Parts, packed, take_apart, varint
 from tests.conftest import ALL
 from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.readers.nsys_rep.capture import NsysReportCapture
+from tracekit.readers.nsys_rep.report import NsysReportCapture
 from tracekit.registry.source import Source
 from tracekit.registry.tables import read_chunks
 

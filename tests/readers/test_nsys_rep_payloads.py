@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.builders.nsys_rep import CAPTURES, Parts, container, event, message, packed, take_apart
 from tracekit.errors import CorruptTraceError, TracekitWarning
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.protobuf.decoding import Message
 from tracekit.readers.nsys_rep import payloads
 from tracekit.readers.nsys_rep.container import OFFSETS
 from tracekit.readers.nsys_rep.payload_schemas import MAX_VALUES, Schemas, encode_json_string

@@ -33,7 +33,7 @@ from tests.helpers import number_pseudonyms
 from tests.readers.test_nsys_rep_fuzz import CASES, MUTATIONS
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.protobuf.decoding import Message
 from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container, RawData
 from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.readers.redaction import nsys_rep as redact

@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from tests.builders.nsys_rep import message
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import decoding
-from tracekit.readers.common.protobuf import occurrences as module
-from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.occurrences import find_occurrences
-from tracekit.readers.common.protobuf.wire import read_fields
+from tracekit.readers.common.protobuf.decoding import Buffer, find_occurrences, read_fields
 
 VALUES = st.integers(0, (1 << 64) - 1) | st.binary(max_size=200) | st.floats(allow_nan=False)
 MESSAGES = st.lists(st.lists(st.tuples(st.sampled_from([1, 2, 3, 15, 16, 2047]), VALUES), max_size=9), max_size=20)
@@ -49,7 +46,7 @@ def expected(parts: list[bytes], messages: list[list[tuple[int, int | bytes | fl
 def test_every_occurrence_is_found(messages: list[list[tuple[int, int | bytes | float]]], rows: int) -> None:
     parts = [message(*m) for m in messages]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MAX_ROWS", rows)
+        patch.setattr(decoding, "MAX_ROWS", rows)
         assert found(parts) == expected(parts, messages)
 
 

@@ -12,16 +12,16 @@ from tracekit.native.program import MAX_PARAMETERS, PARAMETERS
 from tracekit.native.sandbox import Sandbox
 from tracekit.readers.common import tries
 from tracekit.readers.common.json import scanner as json_scanner
-from tracekit.readers.common.protobuf import decoder
-from tracekit.readers.tfevents import record_sandbox as tfevents
+from tracekit.readers.common.protobuf import decoding
+from tracekit.readers.tfevents import records
 
 ARRAYS = {
     "protobuf": {
-        decoder.SLOTS: decoder.FIELDS,
-        decoder.COUNTS: 4 * decoder.MAX_SLOTS,
-        decoder.WIRE_TYPES: 4 * decoder.MAX_SLOTS,
-        decoder.SCRATCH: decoder.SCRATCH_BYTES,
-        decoder.BUFFER: 0,
+        decoding.SLOTS: decoding.FIELDS,
+        decoding.COUNTS: 4 * decoding.MAX_SLOTS,
+        decoding.WIRE_TYPES: 4 * decoding.MAX_SLOTS,
+        decoding.SCRATCH: decoding.SCRATCH_BYTES,
+        decoding.BUFFER: 0,
     },
     "tries": {tries._STATE: 4 * len(tries._NAMES), tries._INPUT: 0},
     "json": {
@@ -38,10 +38,10 @@ ARRAYS = {
         json_scanner._OUT: 0,
     },
     "records": {
-        tfevents._CRC_TABLES: 8192,
-        tfevents._STARTS: 4 * tfevents.MAX_RECORDS,
-        tfevents._SIZES: 4 * tfevents.MAX_RECORDS,
-        tfevents._BUFFER: 0,
+        records._CRC_TABLES: 8192,
+        records._STARTS: 4 * records.MAX_RECORDS,
+        records._SIZES: 4 * records.MAX_RECORDS,
+        records._BUFFER: 0,
     },
     "crc32c": {crc32c._TABLES: 8192, crc32c._BUFFER: 0},
 }
@@ -90,20 +90,22 @@ def test_arrays_do_not_overlap(name: str) -> None:
 
 
 def test_unknown_parameters_are_an_error() -> None:
-    sandbox = decoder.DecoderSandbox(0)
+    sandbox = decoding.DecoderSandbox(0)
     with pytest.raises(TypeError, match=r"varints\(\) has no parameters \['row'\], only \['rows', "):
         sandbox.call("varints", row=1)
 
 
 def test_parameters_left_out_are_zero_and_stay_without_any() -> None:
-    sandbox = decoder.DecoderSandbox(8)
+    sandbox = decoding.DecoderSandbox(8)
     sandbox.data[:2] = [0x08, 0x07]
-    sandbox.call("varints", rows=1, offsets=decoder.SCRATCH, values=decoder.SCRATCH + 8, lengths=decoder.SCRATCH + 16)
+    sandbox.call(
+        "varints", rows=1, offsets=decoding.SCRATCH, values=decoding.SCRATCH + 8, lengths=decoding.SCRATCH + 16
+    )
     assert sandbox.parameter("varints", "limit") == 0
-    assert sandbox.array(decoder.SCRATCH, 3, np.uint64).tolist() == [0, 8, 1]
-    sandbox.array(decoder.SCRATCH, 3, np.uint64)[1:] = 0
+    assert sandbox.array(decoding.SCRATCH, 3, np.uint64).tolist() == [0, 8, 1]
+    sandbox.array(decoding.SCRATCH, 3, np.uint64)[1:] = 0
     assert sandbox.call("varints") == 0
-    assert sandbox.array(decoder.SCRATCH, 3, np.uint64).tolist() == [0, 8, 1]
+    assert sandbox.array(decoding.SCRATCH, 3, np.uint64).tolist() == [0, 8, 1]
 
 
 def test_memory_outside_the_sandbox_cannot_be_read() -> None:

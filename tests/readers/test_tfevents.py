@@ -32,7 +32,7 @@ from tests.builders.tfevents import (
 )
 from tests.helpers import count_undecoded
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
-from tracekit.readers.tfevents import events, folders, records
+from tracekit.readers.tfevents import events, exported, records
 from tracekit.readers.tfevents.events import NO_TIME
 
 WALL_NS = 1_700_000_000_250_000_000
@@ -543,18 +543,18 @@ def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pyte
 def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         written(tmp_path, name=f"tfevents.{number}")
-    monkeypatch.setattr(folders, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(exported, "MAX_ENTRIES", 4)
     with pytest.raises(
         tk.TracekitError, match="contains more than 4 files and folders\nHint: read one of its subfolders"
     ):
         tk.load(tmp_path)
-    monkeypatch.setattr(folders, "DETECTION_ENTRIES", 4)
+    monkeypatch.setattr(exported, "DETECTION_ENTRIES", 4)
     with pytest.raises(UnknownFormatError, match=r"a folder of 5 captures \(5 of tfevents\)"):
         tk.load(tmp_path)
 
 
 def test_folders_are_not_walked_to_the_bottom(tmp_path: Path) -> None:
-    deep = tmp_path.joinpath(*"d" * (folders.MAX_DEPTH + 1))
+    deep = tmp_path.joinpath(*"d" * (exported.MAX_DEPTH + 1))
     written(deep, scalar(1, 1))
     written(deep.parent, scalar(2, 2))
     assert [r["step"] for r in scalars(tmp_path)] == [2]

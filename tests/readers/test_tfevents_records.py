@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.builders import tfevents as files
 from tracekit.errors import TracekitError
 from tracekit.native import crc32c
-from tracekit.readers.tfevents import record_sandbox, records
+from tracekit.readers.tfevents import records
 from tracekit.readers.tfevents.records import ReadBuffers, RecordReader
 from tracekit.system.files import InputFile
 
@@ -24,15 +24,15 @@ def test_all_ways_to_sum_agree(data: bytes) -> None:
     assert crc32c.compute_masked_crc32c(data) == files.masked(data)
     found = walked(files.framed(data))
     assert (found.result, found.offset, found.starts.tolist(), found.stops.tolist()) == (
-        record_sandbox.NEED_MORE,
+        records.NEED_MORE,
         16 + len(data),
         [12],
         [12 + len(data)],
     )
 
 
-def walked(data: bytes) -> record_sandbox.RecordBounds:
-    sandbox = record_sandbox.RecordSandbox(len(data))
+def walked(data: bytes) -> records.RecordBounds:
+    sandbox = records.RecordSandbox(len(data))
     sandbox.data[:] = np.frombuffer(data, np.uint8)
     return sandbox.find_records(0, len(data))
 
@@ -51,7 +51,7 @@ def read(path: Path, size: int) -> tuple[list[bytes], RecordReader]:
 
 @given(
     st.lists(st.binary(max_size=60), max_size=12),
-    st.integers(record_sandbox.HEADER_BYTES, 200),
+    st.integers(records.HEADER_BYTES, 200),
     st.integers(0, 40),
     st.one_of(st.none(), st.tuples(st.integers(0, 10_000), st.integers(1, 255))),
 )
@@ -92,7 +92,7 @@ def test_batches_know_where_they_lie(tmp_path: Path) -> None:
 
 
 def test_more_records_than_are_found_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_sandbox, "MAX_RECORDS", 3)
+    monkeypatch.setattr(records, "MAX_RECORDS", 3)
     path = tmp_path / "file"
     path.write_bytes(b"".join(files.framed(bytes([i])) for i in range(20)))
     found, made = read(path, 1000)

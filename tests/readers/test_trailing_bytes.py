@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from tracekit.errors import CorruptTraceError, TracekitWarning
-from tracekit.readers.common.trailing import MAX_TRAILING_BYTES, find_end, open_native
+from tracekit.readers.common.damage import MAX_TRAILING_BYTES, find_end, open_native
 from tracekit.system.files import InputFile
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from tests.view.support import BIG
 from tracekit.errors import TracekitError
-from tracekit.view import filters
+from tracekit.view import query
 
 Row = dict[str, Any]
 TEXT = st.sampled_from(["", "a", "A", "ab", "aB c", "b%", "c_", "ü", "Ü", "<b>", "null"])
@@ -110,7 +110,7 @@ def selected(rows: list[Row], condition: pl.Expr | None) -> list[int]:
 @given(ROWS, MODEL)
 def test_filters_select_the_same_rows(rows: list[Row], model: dict[str, Any]) -> None:
     wanted = [i for i, row in enumerate(rows) if row_matches(row, model)]
-    assert selected(rows, filters.filter_expr(model, SCHEMA)) == wanted
+    assert selected(rows, query.filter_expr(model, SCHEMA)) == wanted
 
 
 @settings(max_examples=examples(400))
@@ -119,19 +119,19 @@ def test_the_search_finds_text_in_any_column(rows: list[Row], text: str) -> None
     wanted = [
         i for i, r in enumerate(rows) if not text or any(text.lower() in (r[c] or "\0").lower() for c in ("s", "c"))
     ]
-    assert selected(rows, filters.search_expr(f" {text} ", SCHEMA)) == wanted
+    assert selected(rows, query.search_expr(f" {text} ", SCHEMA)) == wanted
 
 
 def test_the_search_reads_numbers_of_a_table_without_text() -> None:
     frame = pl.DataFrame({"n": [BIG, 7, None], "x": [1.5, 2.5, None]})
-    assert frame.filter(filters.search_expr(str(BIG)[-4:], frame.schema))["n"].to_list() == [BIG]
-    assert frame.filter(filters.search_expr("2.5", frame.schema))["n"].to_list() == [7]
+    assert frame.filter(query.search_expr(str(BIG)[-4:], frame.schema))["n"].to_list() == [BIG]
+    assert frame.filter(query.search_expr("2.5", frame.schema))["n"].to_list() == [7]
 
 
 def test_sort_orders_name_columns_and_directions() -> None:
     model = [{"colId": "s", "sort": "desc"}, {"colId": "n", "sort": "asc"}]
-    assert filters.parse_sort_columns(model, SCHEMA) == [("s", True), ("n", False)]
-    assert filters.parse_sort_columns([], SCHEMA) == []
+    assert query.parse_sort_columns(model, SCHEMA) == [("s", True), ("n", False)]
+    assert query.parse_sort_columns([], SCHEMA) == []
 
 
 @pytest.mark.parametrize(
@@ -162,18 +162,18 @@ def test_sort_orders_name_columns_and_directions() -> None:
 )
 def test_filters_that_are_not_valid(model: Any) -> None:
     with pytest.raises(TracekitError, match=r"filter|column"):
-        filters.filter_expr(model, SCHEMA)
+        query.filter_expr(model, SCHEMA)
 
 
 @pytest.mark.parametrize("model", [{}, "x", [5], [{"colId": "n"}], [{"colId": "n", "sort": "up"}], [{"sort": "asc"}]])
 def test_sort_orders_that_are_not_valid(model: Any) -> None:
     with pytest.raises(TracekitError, match=r"sort order|column"):
-        filters.parse_sort_columns(model, SCHEMA)
+        query.parse_sort_columns(model, SCHEMA)
 
 
 def test_a_search_text_that_is_too_long() -> None:
     with pytest.raises(TracekitError, match="more than 32768 characters"):
-        filters.search_expr("x" * 40_000, SCHEMA)
+        query.search_expr("x" * 40_000, SCHEMA)
 
 
 def test_long_names_are_found() -> None:
@@ -181,9 +181,9 @@ def test_long_names_are_found() -> None:
     name = "void kernel<" + "T, " * 5000 + "int>"
     frame = pl.DataFrame({"s": [name, name + "x", "y"]})
     for kind, rows in (("equals", 1), ("contains", 2)):
-        condition = filters.filter_expr({"s": {"type": kind, "filter": name}}, frame.schema)
+        condition = query.filter_expr({"s": {"type": kind, "filter": name}}, frame.schema)
         assert condition is not None
         assert frame.filter(condition).height == rows
-    found = filters.search_expr(name, frame.schema)
+    found = query.search_expr(name, frame.schema)
     assert found is not None
     assert frame.filter(found).height == 2

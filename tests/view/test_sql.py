@@ -16,7 +16,7 @@ from tests.conftest import examples
 from tests.view.support import captures_of, table
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
-from tracekit.view.filters import filter_expr
+from tracekit.view.query import filter_expr
 from tracekit.view.sql import where_expr
 from tracekit.view.state import CaptureAggregation
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.cli.options import CapturePath, Printing
     from tracekit.cli.output import CommandOutput
     from tracekit.core.compare import Condition, Diff
-    from tracekit.system.targets import Input
+    from tracekit.system.files import Input
 
 CONDITION_HOLDS = 3
 """Exit status if a condition of ``--fail-if`` holds."""

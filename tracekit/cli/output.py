@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracekit.cli.times import Times
     from tracekit.registry.interface import Progress
     from tracekit.sets import TraceSet
-    from tracekit.system.targets import Input
+    from tracekit.system.files import Input
     from tracekit.trace import Trace
 
     class HasInputs(Protocol):

@@ -13,7 +13,7 @@ from tracekit.cli.options import input_options, inputs_argument, jobs_option, lo
 from tracekit.cli.output import list_step_notes, open_output_page, show_progress_bar
 from tracekit.cli.why import format_explanation
 from tracekit.errors import convert_to_printable_path
-from tracekit.registry.describe import format_row_count
+from tracekit.registry.absence import format_row_count
 from tracekit.registry.notices import explain_missing_advice, list_notices
 from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
 from tracekit.text.explanations import KERNELS_TITLE

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import decode_categories_expr, map_categories_expr, match_categories_expr
 from tracekit.core.intervals.axis import replace_with_null_unless
-from tracekit.core.key_instances import KeyOp, LoopInstances, read_op_labels
 from tracekit.core.key_ops import choose_key_op, find_backward_op_row
-from tracekit.core.loop_iterations import BOUNDS
+from tracekit.core.loop_iterations import BOUNDS, KeyOp, LoopInstances, read_op_labels
 from tracekit.core.ops.step_names import STAR, remove_number_at_end_expr, remove_star_expr
 from tracekit.core.relations import ACTIVITIES
+from tracekit.core.series import decode_categories_expr, map_categories_expr, match_categories_expr
 from tracekit.core.trees import ELLIPSIS
 from tracekit.errors import TracekitError, create_choices_hint
 

@@ -42,8 +42,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import match_categories_expr
-from tracekit.core.key_instances import KeyOp, find_overlapping_candidates, read_op_labels
+from tracekit.core.loop_iterations import KeyOp, find_overlapping_candidates, read_op_labels
 from tracekit.core.ops.attach import find_last_containing_intervals
 from tracekit.core.ops.step_names import (
     ends_with_star_expr,
@@ -57,13 +56,14 @@ from tracekit.core.ops.step_names import (
     names_step_expr,
     names_training_expr,
 )
+from tracekit.core.series import match_categories_expr
 from tracekit.core.trees import compute_depths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from tracekit.core.key_instances import LoopInstances
+    from tracekit.core.loop_iterations import LoopInstances
     from tracekit.core.ops import Ops
 
 _MAJORITY, _NEARLY_ALL = 0.5, 0.9

@@ -15,6 +15,78 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+def map_categories_expr(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Return an expression that replaces the strings of a Categorical column with the results of a function.
+
+    The function is applied once to each distinct string. The result is a Categorical column of the same length. Nulls
+    stay null.
+
+    Args:
+        column: A Categorical column.
+        function: Maps an expression of strings to an expression of new strings.
+    """
+
+    def apply_function_to_categories(values: pl.Series) -> pl.Series:
+        old = values.unique().drop_nulls()
+        new = pl.select(function(pl.lit(old).cast(pl.String)).cast(pl.Categorical)).to_series()
+        return values.replace_strict(old, new, default=None, return_dtype=pl.Categorical)
+
+    return column.map_batches(apply_function_to_categories, return_dtype=pl.Categorical)
+
+
+def match_categories_expr(column: pl.Expr, condition: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Return an expression for whether the strings of a Categorical column satisfy a condition.
+
+    The condition is evaluated once for each distinct string. The result is false for nulls.
+
+    Args:
+        column: A Categorical column.
+        condition: Maps an expression of strings to an expression of booleans.
+    """
+
+    def evaluate_condition_on_categories(values: pl.Series) -> pl.Series:
+        distinct = values.unique().drop_nulls()
+        matches = pl.select(condition(pl.lit(distinct).cast(pl.String))).to_series()
+        return values.is_in(distinct.filter(matches).implode()).fill_null(value=False)
+
+    return column.map_batches(evaluate_condition_on_categories, return_dtype=pl.Boolean)
+
+
+def string_ranks_expr(column: pl.Expr) -> pl.Expr:
+    """Return an expression for the rank of each string among the distinct strings of a column.
+
+    The column may be Categorical or String, and the ranks are UInt32. Nulls stay null. Sorting by ranks gives the same
+    order as sorting by the strings, but does not copy every string.
+    """
+
+    def rank_distinct_strings(values: pl.Series) -> pl.Series:
+        if values.dtype == pl.String:
+            return values.rank("dense")
+        ordered = values.unique().drop_nulls().sort()
+        numbers = pl.int_range(ordered.len(), dtype=pl.UInt32, eager=True)
+        return values.to_physical().replace_strict(ordered.to_physical(), numbers, return_dtype=pl.UInt32)
+
+    return column.map_batches(rank_distinct_strings, return_dtype=pl.UInt32)
+
+
+def decode_categories_expr(column: pl.Expr) -> pl.Expr:
+    """Return an expression for Categorical columns as String. Equal strings of a column share memory."""
+    return column.map_batches(decode_categories, return_dtype=pl.String)
+
+
+def decode_categories(values: pl.Series) -> pl.Series:
+    """Return a Categorical column as String.
+
+    Rows with equal strings share the memory of the string, whereas a cast copies the string for each row.
+    """
+    distinct = values.unique().drop_nulls()
+    if 2 * len(distinct) > len(values):
+        return values.cast(pl.String)
+    numbers = pl.int_range(len(distinct), dtype=pl.UInt32, eager=True)
+    rows = values.to_physical().replace_strict(distinct.to_physical(), numbers, default=None, return_dtype=pl.UInt32)
+    return distinct.cast(pl.String).gather(rows).alias(values.name)
+
+
 def create_nullable_series(
     values: npt.NDArray[Any], is_valid: Callable[[slice], npt.NDArray[np.bool_]] | None = None
 ) -> pl.Series:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from tracekit import schemas
-from tracekit.core.categorical import decode_categories_expr, map_categories_expr
+from tracekit.core.series import decode_categories_expr, map_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -24,8 +24,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.core.categorical import decode_categories
-from tracekit.core.series import create_nullable_series
+from tracekit.core.series import create_nullable_series, decode_categories
 from tracekit.system import memory, sorting
 from tracekit.system.sorting import create_series
 

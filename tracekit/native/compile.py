@@ -42,8 +42,8 @@ _DATA_SECTION = 11
 
 _MODULES = (
     *("tracekit.native.replay", "tracekit.readers.common.tries"),
-    *("tracekit.readers.common.protobuf.decoder", "tracekit.readers.common.json.scanner"),
-    "tracekit.readers.tfevents.record_sandbox",
+    *("tracekit.readers.common.protobuf.decoding", "tracekit.readers.common.json.scanner"),
+    "tracekit.readers.tfevents.records",
 )
 """Modules that declare a program, by name, because readers are in a higher layer."""
 _PROGRAMS: tuple[Program, ...] = (crc32c.build_program(), *(import_module(name).PROGRAM for name in _MODULES))

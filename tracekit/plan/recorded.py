@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.plan.remote_file import RemoteFile
     from tracekit.plan.sources import LiveCapture
     from tracekit.registry.interface import Capture, LaunchMetadata
-    from tracekit.system.targets import Input
+    from tracekit.system.files import Input
 
 _LAUNCHES = "launches"
 """Entry of ``RecordedTables._checked`` that states that the calls of kernels were looked up."""

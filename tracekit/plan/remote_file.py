@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.registry.interface import Capture, LaunchMetadata, Undecoded
-    from tracekit.system.targets import Input
+    from tracekit.system.files import Input
 
 
 _HASHED_BYTES = 1 << 18

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.registry.interface import Reader
-    from tracekit.system.targets import Input
+    from tracekit.system.files import Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class OpenedFile:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The file or folder that is read, which an output must not replace."""
-        from tracekit.system.targets import Input
+        from tracekit.system.files import Input
 
         return (Input.from_path(self.path),)
 

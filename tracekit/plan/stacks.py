@@ -9,8 +9,7 @@ import polars as pl
 
 from tracekit.core.figures.stacks import CallTree, compute_function_totals, select_heaviest_calls
 from tracekit.errors import MissingTableError
-from tracekit.exporters.stacks.options import EVENTS, StackSelection
-from tracekit.exporters.stacks.profile import has_stacks, read_profile
+from tracekit.exporters.stacks.profile import EVENTS, StackSelection, has_stacks, read_profile
 
 if TYPE_CHECKING:
     from tracekit.core.figures import FigureInputs

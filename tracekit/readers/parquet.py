@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.readers.common import trailing
+from tracekit.readers.common import damage
 from tracekit.readers.common.table_files import TableFiles, find_single_table_file, find_table_files, is_string_type
 from tracekit.registry.interface import Reader
 
@@ -41,12 +41,12 @@ class _ParquetFile:
     """
 
     def __init__(self, file: InputFile) -> None:
-        self._end = trailing.find_end(file, MAGIC) or file.size
+        self._end = damage.find_end(file, MAGIC) or file.size
         with _open_parquet(file, self._end) as parquet:
             self._metadata = parquet.metadata
             self.schema: pa.Schema = parquet.schema_arrow
         file.check_unchanged()
-        trailing.warn_about_trailing_bytes(file.path, file.size - self._end)
+        damage.warn_about_trailing_bytes(file.path, file.size - self._end)
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
 
@@ -71,7 +71,7 @@ class _ParquetFile:
 def _open_parquet(file: InputFile, end: int, **options: Any) -> Any:
     from pyarrow import parquet
 
-    return parquet.ParquetFile(trailing.open_native(file, end), page_checksum_verification=True, **options)
+    return parquet.ParquetFile(damage.open_native(file, end), page_checksum_verification=True, **options)
 
 
 READER = Reader(

@@ -5,15 +5,17 @@ All commands, pages and warnings take their sentences from this module.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tracekit import schemas
-from tracekit.registry.describe import format_row_count
+from tracekit.errors import convert_to_printable_path
+from tracekit.text import to_printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 COMPUTED_TABLES: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("ops", "op_instances", "iterations", "group_nodes"), schemas.list_tables("kernel")),
     "nvtx_projections": ("nvtx_ranges", *schemas.list_tables("kernel")),
@@ -32,6 +34,61 @@ MAX_CLASSES = 10
 MAX_NAME_LENGTH = 80
 """Maximum number of characters of the name of a class, which may come from the file."""
 _EXPORT_OF_NSYS = "export the report with nsys export --type sqlite, and load the export"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The metadata that a console or notebook shows for a trace.
+
+    Attributes:
+        format: Name of the format of the trace.
+        path: The file or folder of the trace. None if its tables are in memory.
+        duration: Duration of the capture in ns, as decimal digits. Empty if unknown.
+        devices: Name of each GPU. None for a GPU without a name.
+        rows: Number of rows of each table, by table name. Empty if the rows were not counted.
+    """
+
+    format: str
+    path: Path | None = None
+    duration: str = ""
+    devices: tuple[str | None, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    def to_line(self) -> str:
+        """Return the description as one line."""
+        return ", ".join(self._format_metadata())
+
+    def to_html(self) -> str:
+        """Return the description as HTML, with the number of rows of each table."""
+        import html
+
+        lines = "".join(f"<div>{html.escape(text)}</div>" for text in self._format_metadata())
+        rows = "".join(f"<tr><td>{name}</td><td>{rows:,}</td></tr>" for name, rows in self.rows.items() if rows)
+        head = "<thead><tr><th>table</th><th>rows</th></tr></thead>"
+        table = f"<table>{head}<tbody>{rows}</tbody></table>" if rows else ""
+        return f"<div><b>tracekit.Trace</b>{lines}{table}</div>"
+
+    def _format_metadata(self) -> Iterator[str]:
+        """Yield the metadata as short strings: format and path, duration, GPUs, and number of tables with rows."""
+        yield self.format if self.path is None else f"{self.format} {convert_to_printable_path(self.path)}"
+        if self.duration.isdecimal():
+            yield f"{int(self.duration) / 1e6:,.3f} ms"
+        if self.devices:
+            names = ", ".join(dict.fromkeys(to_printable(name) for name in self.devices if name))
+            yield _pluralize(len(self.devices), "GPU") + (f" ({names})" if names else "")
+        if nonempty := sum(1 for rows in self.rows.values() if rows):
+            yield f"{_pluralize(nonempty, 'table')} with rows"
+
+
+def format_row_count(number: int, table_name: str) -> str:
+    """Return the number of rows of a table, with the name of the table in the singular for one row: "1 memcpy"."""
+    singular = table_name.removesuffix("es" if table_name.endswith("ches") else "s")
+    return f"{number:,} {singular if number == 1 else table_name}"
+
+
+def _pluralize(number: int, noun: str) -> str:
+    """Return a number and its noun in the singular or plural, such as "2 GPUs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class State(Enum):

@@ -102,7 +102,7 @@ def warn_about_unaligned_clocks(clocks: pl.DataFrame) -> None:
     Args:
         clocks: The conversion of the times of each rank, as ``TraceSet.clocks`` returns it.
     """
-    from tracekit.core.communication.clocks import NONE, UTC
+    from tracekit.core.communication.stragglers import NONE, UTC
 
     problems = {
         NONE: "the clock cannot be aligned with that of the first rank, because neither common collectives nor the UTC "

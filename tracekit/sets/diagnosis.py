@@ -12,6 +12,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from tracekit.core.diagnosis import check_matches, combine, parse_edits
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.registry import detection
 from tracekit.registry.source import Source
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.core.diagnosis import Examination, Options, RankPlan, RankProfile, Why
+    from tracekit.core.diagnosis import Examination, Options, RankPlan, RankProfile, WhatIf, Why
+    from tracekit.core.diagnosis.edits import StepEdit
     from tracekit.sets.member import Member
     from tracekit.sets.member_set import MemberSet
     from tracekit.trace import Trace
@@ -153,3 +155,26 @@ def _examine_rank(
 def _explain_rank(options: Options, results: Member | None, trace: Trace) -> Why:
     with _join_results(trace, results) as joined:
         return get_trace_view(joined).why(options)
+
+
+def predict_job(traces: MemberSet, edits: str | Iterable[str], options: Options) -> WhatIf:
+    """Return the prediction for the rank with the longest predicted step, with the predictions for all ranks.
+
+    Args:
+        traces: The captures of the ranks.
+        edits: One or several edits.
+        options: Options.
+
+    Raises:
+        UnknownFormatError: A text is not an edit, or an edit matches nothing in any rank.
+    """
+    parsed = parse_edits(edits)
+    functions = {rank: functools.partial(_predict_rank, parsed, options, rank) for rank in traces.ranks}
+    ranks = [result for _, result in traces.skip_unreadable(map_by_rank(traces, functions))]
+    answer = combine(ranks) if len(traces.captures) > 1 else ranks[0]
+    check_matches(parsed, answer)
+    return answer
+
+
+def _predict_rank(edits: tuple[StepEdit, ...], options: Options, rank: int, trace: Trace) -> WhatIf:
+    return get_trace_view(trace).what_if(edits, options, rank=rank)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.sets.engines import Engine
-    from tracekit.system.targets import Input
+    from tracekit.system.files import Input
 
 Result = TypeVar("Result")
 _LISTED = 8
@@ -82,7 +82,7 @@ class MemberSet:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Files and folders from which this set is read. An output must not replace any of them."""
-        from tracekit.system.targets import Input
+        from tracekit.system.files import Input
 
         return tuple(Input.from_path(member.path) for member in self.captures if member.url is None)
 

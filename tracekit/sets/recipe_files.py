@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from tracekit.system.targets import Input
+    from tracekit.system.files import Input
 
 FORMATS = ("parquet", "csv", "html")
 _RECIPE_KEY = b"tracekit.recipe"

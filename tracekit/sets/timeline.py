@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tracekit.core.communication import Communication, read_call_tables
 from tracekit.core.communication.calls import MESSAGES, MPI
-from tracekit.core.communication.clocks import NONE
 from tracekit.core.communication.matching import UNMATCHED
+from tracekit.core.communication.stragglers import NONE
 from tracekit.errors import ExportError
 from tracekit.registry.interface import AlignedTraces
 from tracekit.sets import communication

@@ -401,9 +401,9 @@ class TraceSet(MemberSet):
             UnknownFormatError: A text is not an edit, or an edit matches nothing in the steady steps of any rank.
         """
         from tracekit.core.diagnosis import Options
-        from tracekit.sets import what_if
+        from tracekit.sets import diagnosis
 
-        return what_if.predict_job(self, edits, Options(step_time_ns))
+        return diagnosis.predict_job(self, edits, Options(step_time_ns))
 
     @_list_recipe_options
     def recipe(self, recipe: RecipeName, **options: Unpack[RecipeOptions]) -> dict[str, pl.DataFrame]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.builders.communication import Row, calls, nccl
 from tests.builders.nsys_rep import SHARED
 from tracekit.core.communication import align_clocks, convert_to_common_clock, match_calls, read_communication_calls
-from tracekit.core.communication.clocks import fit_robust_line
+from tracekit.core.communication.stragglers import fit_robust_line
 
 MORE = SHARED / "captures" / "h200_more"
 

@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit.core import tensor_cores
-from tracekit.core.dlprof.metrics import round_to_six_decimals
+from tracekit.core.dlprof.model import round_to_six_decimals
 from tracekit.core.ops.shapes import infer_formats_and_output_shape, infer_formats_and_output_shapes
 from tracekit.core.reports.dlprof import format_shapes
 from tracekit.core.rollup import Rollup

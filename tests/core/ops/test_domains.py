@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.frames import declared
 from tests.conftest import FIXTURES, SHARED
-from tracekit.core.ops import Ops, domains
+from tracekit.core.ops import Ops, identity
 from tracekit.core.ops.dialect import DialectTables
 
 TENSORRT = SHARED / "corpus" / "nsys_pairs" / "LeiWang1999__memfusion_artifact" / "report1.sqlite"
@@ -175,7 +175,7 @@ def test_ops_hang_below_the_innermost_range_that_is_none(steps: list[tuple[str |
         now += 1
         ranges[row] = (*ranges[row][:3], now)
     capture = DialectTables(captured(*ranges).frames)
-    texts = domains.read_domain_texts(capture, "D")
+    texts = identity.read_domain_texts(capture, "D")
     parsed = texts.select("text", label="text", scope=pl.lit(None, pl.String), type="text")
-    made = domains.build_domain_timeline(capture, "D", parsed).instances
+    made = identity.build_domain_timeline(capture, "D", parsed).instances
     assert made["op_name"].cast(pl.String).to_list() == paths

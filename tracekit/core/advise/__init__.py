@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.advise import balance, kernels
-from tracekit.core.advise.iteration_activity import Finding, IterationActivity
+from tracekit.core.advise import kernels
+from tracekit.core.advise.kernels import Finding, IterationActivity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Finding", "IterationActivity", "advise", "explain"]
 
-RULES = (kernels.overrunning_kernels, balance.imbalance, balance.variation)
+RULES = (kernels.overrunning_kernels, kernels.imbalance, kernels.variation)
 """The rules whose problems no cause of ``why`` describes."""
 _CAUSES_OF_IMBALANCE = {"imbalance", "late_rank"}
 SCHEMA = {

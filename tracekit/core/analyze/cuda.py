@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import match_categories_expr
 from tracekit.core.relations import CALL, join_calls
 from tracekit.core.reports.summary import DURATION, sort_longest_first
+from tracekit.core.series import match_categories_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request

@@ -8,8 +8,8 @@ combines all of these.
 
 from tracekit.core.communication.analysis import STEPS, Communication, read_call_tables, read_rank_tables
 from tracekit.core.communication.calls import read_communication_calls
-from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
 from tracekit.core.communication.matching import match_calls
+from tracekit.core.communication.stragglers import align_clocks, convert_to_common_clock
 
 __all__ = [
     "STEPS",

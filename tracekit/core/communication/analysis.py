@@ -26,9 +26,15 @@ import polars as pl
 
 from tracekit.core.communication import stragglers
 from tracekit.core.communication.calls import MESSAGES, read_communication_calls
-from tracekit.core.communication.clocks import UTC, align_clocks, convert_to_common_clock
 from tracekit.core.communication.matching import INCOMPLETE, MATCHED, match_calls
-from tracekit.core.communication.stragglers import ITERATION_COLUMNS, PHASE_COLUMNS, read_iterations_and_phases
+from tracekit.core.communication.stragglers import (
+    ITERATION_COLUMNS,
+    PHASE_COLUMNS,
+    UTC,
+    align_clocks,
+    convert_to_common_clock,
+    read_iterations_and_phases,
+)
 from tracekit.core.correlate import Correlation
 from tracekit.core.rollup import Rollup
 from tracekit.core.steps import StepSummary, list_notes_by_rank, read_summaries

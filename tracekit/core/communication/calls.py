@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals, mpi
-from tracekit.core.categorical import map_categories_expr
 from tracekit.core.relations import fill_process_ids
+from tracekit.core.series import map_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.core.categorical import map_categories_expr
+from tracekit.core.series import map_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
 from tracekit.core.compare.names import normalize_categorical_names_expr
 from tracekit.core.diagnosis.idle import list_idle_times
 from tracekit.core.rollup import groups
+from tracekit.core.series import map_categories_expr
 from tracekit.core.steps import list_notes_by_rank
 
 if TYPE_CHECKING:

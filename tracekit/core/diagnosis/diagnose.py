@@ -33,9 +33,17 @@ from tracekit.core.diagnosis.events import Events, JoinedResults, find_framework
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.isolated import explain_isolated_kernels
-from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model, find_representative_steps
-from tracekit.core.diagnosis.ranks import RankPlan, RankProfile, plan_ranks, profile_process
+from tracekit.core.diagnosis.ranks import (
+    CuredSteps,
+    CureReplay,
+    Examination,
+    RankPlan,
+    RankProfile,
+    plan_ranks,
+    predict_job,
+    profile_process,
+)
 from tracekit.core.diagnosis.replay import CpuScales, ModelReplay, ReplayError, create_unedited
 from tracekit.core.diagnosis.roofline import Basis, measure_steps
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED

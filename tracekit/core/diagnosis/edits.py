@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, cast
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import decode_categories, match_categories_expr
 from tracekit.core.diagnosis import causes
 from tracekit.core.diagnosis.cures import deduplicate
 from tracekit.core.diagnosis.events import convert_to_label_expr
+from tracekit.core.series import decode_categories, match_categories_expr
 from tracekit.errors import UnknownFormatError, create_choices_hint
 from tracekit.system.sorting import create_series
 from tracekit.text import parse_byte_count, parse_nanoseconds, replace_surrogates

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import decode_categories, map_categories_expr
 from tracekit.core.diagnosis import kinds
 from tracekit.core.relations import ACTIVITIES, CALL, STREAM, find_first_row_numbers
+from tracekit.core.series import decode_categories, map_categories_expr
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import decode_categories_expr
 from tracekit.core.diagnosis.answer import FirstCall
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
 from tracekit.core.relations import THREAD
+from tracekit.core.series import decode_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import decode_categories
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH, Claims, Example
 from tracekit.core.diagnosis.first_calls import find_first_calls
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES, COMPUTE
@@ -18,6 +17,7 @@ from tracekit.core.diagnosis.measured import Measurements, read_measurements
 from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE, is_of_threads_expr
 from tracekit.core.diagnosis.roofline import DEFAULT, Peaks, Rates, compare_with_peaks, find_peaks
 from tracekit.core.intervals import NestingIndex
+from tracekit.core.series import decode_categories
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration, format_number
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import decode_categories, map_categories_expr
 from tracekit.core.diagnosis import causes, kinds, ledger
 from tracekit.core.diagnosis.answer import (
     MAX_CAUSES,
@@ -44,6 +43,7 @@ from tracekit.core.diagnosis.measured import (
     read_measurements,
 )
 from tracekit.core.ncu.roofline import NEAR_PEAK
+from tracekit.core.series import decode_categories, map_categories_expr
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration
 

@@ -19,10 +19,10 @@ import numpy as np
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import decode_categories_expr
 from tracekit.core.diagnosis import ledger
 from tracekit.core.diagnosis.answer import ColdSteps, LedgerPart, StepFigures
 from tracekit.core.diagnosis.model import Model, build_model
+from tracekit.core.series import decode_categories_expr
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:

@@ -7,13 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.core.categorical import decode_categories
 from tracekit.core.dlprof import advice
-from tracekit.core.dlprof.metrics import round_to_six_decimals
-from tracekit.core.dlprof.model import GPU_PARTS
+from tracekit.core.dlprof.model import GPU_PARTS, round_to_six_decimals
 from tracekit.core.dlprof.recorded import RecordedDlprofTables
 from tracekit.core.rollup import KERNEL_METRICS, METRICS
 from tracekit.core.rollup.measures import PARTS
+from tracekit.core.series import decode_categories
 
 _DURATIONS = tuple(f"{n}_duration" for n in ("tc", "non_tc", "memory", "dataloader", "io", "cpu", "other"))
 _AGGREGATION_IDS = pl.struct(aggr_id=pl.lit(1, pl.Int64), domain_id=pl.lit(1, pl.Int64)).alias("ids")

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
-from tracekit.core.dlprof.metrics import MetricTable
-from tracekit.core.dlprof.model import ModelSummary
+from tracekit.core.dlprof.model import MetricTable, ModelSummary
 from tracekit.core.rollup import KERNEL_METRICS, METRICS
-from tracekit.core.series import spill_frame
+from tracekit.core.series import decode_categories_expr, spill_frame, string_ranks_expr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,9 +9,9 @@ import functools
 
 import polars as pl
 
-from tracekit.core.categorical import decode_categories_expr
 from tracekit.core.dlprof import advice
 from tracekit.core.dlprof.frames import AXES, DOMAIN, INSTANCE_STRINGS, OP_STRINGS, DatabaseFrames
+from tracekit.core.series import decode_categories_expr
 
 DIALECT_MODES = {"pyprof": (4, "pytorch"), "emit-nvtx": (4, "pytorch")}
 DIALECT_FRAMEWORKS = {"pyprof": "PyTorch", "emit-nvtx": "PyTorch", "tensorflow": "TensorFlow", "tensorrt": "TensorRT"}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
 from tracekit.core.rollup import tables
+from tracekit.core.series import map_categories_expr
 from tracekit.core.trees import Tree, compute_depths
 from tracekit.errors import MissingTableError
 from tracekit.plots.icicles import METRIC_NAMES

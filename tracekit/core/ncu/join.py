@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
+from tracekit.core.series import map_categories_expr
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:

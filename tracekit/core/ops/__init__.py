@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr, string_ranks_expr
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
 from tracekit.core.ops.attach import COLUMNS, AttributedCalls, find_instances_of_calls, pair_calls_with_activities
 from tracekit.core.ops.dialect import INSTANCE, Dialect, DialectTables, Timeline
-from tracekit.core.series import spill_frame
+from tracekit.core.series import map_categories_expr, spill_frame, string_ranks_expr
 from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr, match_categories_expr
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.ops.dialect import (
     Dialect,
@@ -35,6 +34,7 @@ from tracekit.core.ops.dialect import (
 )
 from tracekit.core.ops.step_names import remove_star_expr
 from tracekit.core.relations import THREAD
+from tracekit.core.series import map_categories_expr, match_categories_expr
 from tracekit.core.trees import find_roots
 from tracekit.errors import warn
 

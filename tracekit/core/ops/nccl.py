@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.ops import domains
+from tracekit.core.ops import identity
 from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline
 
 DOMAIN = "NCCL"
@@ -19,11 +19,11 @@ def _has_nccl_ranges(texts: pl.DataFrame) -> bool:
 
 
 def _build_timeline(capture: DialectTables) -> Timeline:
-    texts = domains.read_domain_texts(capture, DOMAIN)
+    texts = identity.read_domain_texts(capture, DOMAIN)
     parsed = texts.select(
         "text", label=f"{DOMAIN}/" + pl.col("text"), scope=pl.lit(None, pl.String), type=pl.lit(DOMAIN)
     )
-    timeline = domains.build_domain_timeline(capture, DOMAIN, parsed)
+    timeline = identity.build_domain_timeline(capture, DOMAIN, parsed)
     payloads = capture.frames("nvtx_ranges").filter(pl.col("domain") == DOMAIN)
     payloads = payloads.select("range_id", parameters=pl.col("payload_text").cast(pl.Categorical))
     instances = timeline.instances.drop("parameters")

@@ -10,16 +10,11 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import (
-    decode_categories_expr,
-    map_categories_expr,
-    match_categories_expr,
-    string_ranks_expr,
-)
 from tracekit.core.intervals import latest_end_before_expr
 from tracekit.core.ops import emit_nvtx
 from tracekit.core.ops.attach import find_last_containing_intervals
 from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline, add_parsed_names, build_timeline_instances
+from tracekit.core.series import decode_categories_expr, map_categories_expr, match_categories_expr, string_ranks_expr
 
 _IO = ("fread", "fwrite")
 _DALI = {

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from tracekit.core.categorical import decode_categories_expr
 from tracekit.core.ops.emit_nvtx import to_json
+from tracekit.core.series import decode_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

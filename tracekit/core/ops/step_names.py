@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
+from tracekit.core.series import map_categories_expr
 
 _WORD = r"(?i:steps?|iters?|iterations?|(?:(?:mini|micro)_?)?batch(?:es)?|epochs?)"
 _COUNTER = r"(?:[\s_]?(?i:num|number|no|idx|index|id)\.?)?"

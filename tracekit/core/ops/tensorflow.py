@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.ops import domains
+from tracekit.core.ops import identity
 from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline, add_parsed_names, build_timeline_instances
 
 DOMAIN = "tensorflow-core"
@@ -22,8 +22,8 @@ def _has_tensorflow_ranges(texts: pl.DataFrame) -> bool:
 
 
 def _build_timeline(capture: DialectTables) -> Timeline:
-    timeline = domains.build_domain_timeline(
-        capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)), prepend_scopes=False
+    timeline = identity.build_domain_timeline(
+        capture, DOMAIN, _parse_names(identity.read_domain_texts(capture, DOMAIN)), prepend_scopes=False
     )
     start_end = _read_start_end_ops(capture)
     if not start_end.height:

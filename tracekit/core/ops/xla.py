@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.ops import domains
+from tracekit.core.ops import identity
 from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline
 
 DOMAIN = "TSL"
@@ -28,7 +28,7 @@ def _has_xla_ranges(texts: pl.DataFrame) -> bool:
 
 
 def _build_timeline(capture: DialectTables) -> Timeline:
-    return domains.build_domain_timeline(capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)))
+    return identity.build_domain_timeline(capture, DOMAIN, _parse_names(identity.read_domain_texts(capture, DOMAIN)))
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import match_categories_expr
 from tracekit.core.recipes.recipe import RANK, RecipeTables, recipe
 from tracekit.core.recipes.sources import read_kernels
 from tracekit.core.relations import CALL, STREAM, fill_process_ids, join_calls
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
+from tracekit.core.series import match_categories_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr, match_categories_expr
 from tracekit.core.reports import sources as report_sources
+from tracekit.core.series import map_categories_expr, match_categories_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
 from tracekit.core.relations import CALL, THREAD, join_calls
 from tracekit.core.reports.names import format_dimensions_expr, strip_api_version_expr
 from tracekit.core.reports.numbers import round_to_tenths_expr
@@ -17,6 +16,7 @@ from tracekit.core.reports.summary import (
     statistics_exprs,
     summarize_groups,
 )
+from tracekit.core.series import map_categories_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
 from tracekit.core.reports.names import (
     format_dimensions_expr,
     memcpy_label_expr,
@@ -19,6 +18,7 @@ from tracekit.core.reports.summary import (
     sort_largest_total_first,
     summarize_groups,
 )
+from tracekit.core.series import map_categories_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
+from tracekit.core.series import map_categories_expr
 
 _SUFFIX_LENGTH = 6  # length of a version such as "_v7000"
 _HEX_DIGITS = [f"{n:X}" for n in range(16)]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
 from tracekit.core.intervals.containment import (
     compute_axis_positions,
     compute_slice_minima,
@@ -39,6 +38,7 @@ from tracekit.core.reports.summary import (
     summarize_groups,
     weighted_statistics_exprs,
 )
+from tracekit.core.series import decode_categories_expr, string_ranks_expr
 from tracekit.core.trees import ELLIPSIS, MAX_LEVELS, compute_depths, concat_strings_from_root, skip_middle_ancestors
 from tracekit.system.sorting import create_series
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import string_ranks_expr
 from tracekit.core.relations import THREAD
 from tracekit.core.reports.summary import (
     DURATION,
     sort_largest_total_first,
     summarize_groups,
 )
+from tracekit.core.series import string_ranks_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import string_ranks_expr
 from tracekit.core.reports.numbers import percent_of_sum_expr
+from tracekit.core.series import string_ranks_expr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
 from tracekit.core.reports import numbers
 from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
+from tracekit.core.series import map_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from tracekit.core import steps
-from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
 from tracekit.core.ops.attach import ON_GPU
 from tracekit.core.rollup import groups
 from tracekit.core.rollup.measures import CALL_COLUMNS, METRICS, Measures, divide_iteration_times
+from tracekit.core.series import decode_categories_expr, string_ranks_expr
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

@@ -30,10 +30,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals, tensor_cores
-from tracekit.core.categorical import match_categories_expr
 from tracekit.core.ops.attach import COLUMNS, ON_GPU
 from tracekit.core.ops.shapes import infer_formats_and_output_shapes
-from tracekit.core.series import spill_frame
+from tracekit.core.series import match_categories_expr, spill_frame
 
 if TYPE_CHECKING:
     from tracekit.core.iterations import Iterations

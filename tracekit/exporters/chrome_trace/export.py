@@ -18,9 +18,14 @@ from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events
 from tracekit.exporters.timeline import batches, flows, kinds
 from tracekit.exporters.timeline.batches import BatchFile, FileClock
-from tracekit.exporters.timeline.flows import drop_backward_flows, warn_about_backward_flows
+from tracekit.exporters.timeline.flows import (
+    collect_origin_metadata,
+    compute_part_layout,
+    drop_backward_flows,
+    retry_with_shift,
+    warn_about_backward_flows,
+)
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
-from tracekit.exporters.timeline.parts import collect_origin_metadata, compute_part_layout, retry_with_shift
 from tracekit.exporters.timeline.tracks import Numbering
 
 if TYPE_CHECKING:

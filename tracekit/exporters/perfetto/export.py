@@ -38,9 +38,13 @@ from tracekit.exporters.perfetto.packets import (
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile, duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.blocks import RowsWithColumn, evaluate_expression, iterate_frames
-from tracekit.exporters.timeline.flows import drop_backward_flows, warn_about_backward_flows
+from tracekit.exporters.timeline.flows import (
+    compute_part_layout,
+    drop_backward_flows,
+    retry_with_shift,
+    warn_about_backward_flows,
+)
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
-from tracekit.exporters.timeline.parts import compute_part_layout, retry_with_shift
 from tracekit.exporters.timeline.tracks import Numbering
 from tracekit.system import memory
 from tracekit.system.sorting import iterate_row_blocks, sort_rows

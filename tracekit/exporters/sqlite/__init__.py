@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 def write(view: View, path: Path, progress: Progress) -> None:
     """Write a trace as a SQLite database."""
-    from tracekit.exporters.sqlite.export import write_database
-    from tracekit.exporters.sqlite.keys import find_valid_keys
+    from tracekit.exporters.sqlite.export import find_valid_keys, write_database
 
     names = choose_table_names(view.tables, view.selected_tables)
     declared = {name: view.tables.schema(name) for name in names}
@@ -33,8 +32,7 @@ def write_many(traces: ManyTraces, path: Path, progress: Progress) -> None:
 
     Each trace is opened twice, the first time to determine which keys are unique in all traces.
     """
-    from tracekit.exporters.sqlite.export import write_database
-    from tracekit.exporters.sqlite.keys import find_valid_keys, intersect_keys
+    from tracekit.exporters.sqlite.export import find_valid_keys, intersect_keys, write_database
 
     names: list[str] = []
     keys, rows = [], 0

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.stacks.options import create_stack_exporter
+from tracekit.exporters.stacks.profile import create_stack_exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.exporters.stacks.options import StackSelection
+    from tracekit.exporters.stacks.profile import StackSelection
     from tracekit.registry.interface import Progress, View
 
 

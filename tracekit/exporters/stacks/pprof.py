@@ -11,13 +11,12 @@ import gzip
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.exporters.stacks.options import create_stack_exporter
+from tracekit.exporters.stacks.profile import create_stack_exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.exporters.stacks.options import StackSelection
-    from tracekit.exporters.stacks.profile import Profile
+    from tracekit.exporters.stacks.profile import Profile, StackSelection
     from tracekit.registry.interface import Progress, View
 
 

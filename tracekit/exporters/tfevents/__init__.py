@@ -31,8 +31,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, V
     Raises:
         ExportError: The name of the folder contains ``tfevents``, or the trace has no ops.
     """
-    from tracekit.exporters.tfevents.events import encode_events
-    from tracekit.exporters.tfevents.records import encode_record
+    from tracekit.exporters.tfevents.events import encode_events, encode_record
 
     if _RESERVED in path.name:
         hint = "choose another name; TensorBoard treats a folder with this name as a file"

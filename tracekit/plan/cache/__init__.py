@@ -4,8 +4,7 @@
 capture, and ``capture`` reads columns from the cache and stores those that are missing.
 """
 
-from tracekit.plan.cache.capture import CachedCapture, open_cached_capture
-from tracekit.plan.cache.switch import is_enabled
+from tracekit.plan.cache.capture import CachedCapture, is_enabled, open_cached_capture
 from tracekit.system.lazy import create_lazy_getattr_and_dir
 
 TYPE_CHECKING = False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracekit import errors, schemas
+from tracekit.errors import TracekitError
 from tracekit.registry.interface import Capture
 
 if TYPE_CHECKING:
@@ -20,10 +22,25 @@ if TYPE_CHECKING:
     from tracekit.plan.cache.folder import CacheFolder
     from tracekit.registry.interface import LaunchMetadata, Undecoded
 
+SWITCH = "TRACEKIT_CACHE"
 FORMATS = ("nsys-rep", "nsys-sqlite", "kineto")
 """Formats whose files take long to read. Plug-ins are excluded, because a change of a plug-in would not be noticed."""
 SMALLEST = 16 << 20
 """Minimum size of cached files in bytes. Smaller files can be read about as fast as their stored columns."""
+
+
+def is_enabled(*, default: bool) -> bool:
+    """Return whether to use the cache: the environment variable ``TRACEKIT_CACHE`` or, if it is not set, ``default``.
+
+    Raises:
+        TracekitError: The variable is neither ``on`` nor ``off``.
+    """
+    value = os.environ.get(SWITCH, "").strip().casefold()
+    if value not in ("", "on", "off"):
+        raise TracekitError(
+            f"the environment variable {SWITCH} has the invalid value {value!r}", hint="set it to on or off"
+        )
+    return default if not value else value == "on"
 
 
 def open_cached_capture(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from pyarrow import ipc
 
-from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.damage import Damage, find_end, open_native, warn_about_trailing_bytes
 from tracekit.readers.common.flatbuffers import FlatTable
-from tracekit.readers.common.trailing import find_end, open_native, warn_about_trailing_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

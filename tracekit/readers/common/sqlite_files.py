@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.readers.common.trailing import warn_about_trailing_bytes
+from tracekit.readers.common.damage import warn_about_trailing_bytes
 from tracekit.registry.detection import describe_unrecognized
 from tracekit.system.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, find_special_file_kind, open_regular_file
 

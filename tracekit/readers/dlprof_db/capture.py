@@ -17,13 +17,15 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, get_first_line_of_message, warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rollup
-from tracekit.readers.dlprof_db.database import COPY_AGAIN, ID, DlprofFile
 from tracekit.readers.dlprof_db.tables import (
     CALL_KEY,
     CALL_TABLES,
+    COPY_AGAIN,
+    ID,
     REQUIRED_COLUMNS,
     TABLES,
     CallId,
+    DlprofFile,
     Lookup,
     create_call_mapping,
 )

@@ -12,13 +12,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.dlprof_db.database import ID, map_strings_by_id
+from tracekit.readers.dlprof_db.tables import ID, map_strings_by_id
 from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.readers.dlprof_db.database import DlprofFile
+    from tracekit.readers.dlprof_db.tables import DlprofFile
 
     Columns = dict[str, pa.Array]
 

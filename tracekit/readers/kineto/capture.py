@@ -11,17 +11,15 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import Damage, convert_damage
-from tracekit.readers.common.json.cells import JsonCells
+from tracekit.readers.common.damage import Damage, convert_damage, warn_about_trailing_bytes
 from tracekit.readers.common.json.document import (
     MAX_METADATA_BYTES,
     MAX_METADATA_ENTRY_BYTES,
     Document,
     DocumentFormat,
 )
-from tracekit.readers.common.json.scanner import JsonScanner
+from tracekit.readers.common.json.scanner import JsonCells, JsonScanner
 from tracekit.readers.common.json.stream import Stream
-from tracekit.readers.common.trailing import warn_about_trailing_bytes
 from tracekit.readers.kineto import machine, metrics
 from tracekit.readers.kineto.event_tables import (
     AUXILIARY_CATEGORIES,

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.json.cells import JsonCells
-    from tracekit.readers.common.json.scanner import Int64Array
+    from tracekit.readers.common.json.scanner import Int64Array, JsonCells
 
 SLICE, INSTANT, METADATA, FLOWS = "X", "i", "M", ("s", "t", "f")
 ARGUMENTS, OVERHEADS = "arguments", "overheads"

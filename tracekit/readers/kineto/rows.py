@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
-from tracekit.readers.common.json.cells import parse_integer
+from tracekit.readers.common.json.scanner import parse_integer
 from tracekit.readers.kineto import labels
 from tracekit.readers.kineto.event_tables import ARGUMENTS, DOMAINS, ROW_IDS
 from tracekit.readers.kineto.keys import Slot

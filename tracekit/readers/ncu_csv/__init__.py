@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.readers.ncu_csv.headers import RESAVED_HEADER
+from tracekit.readers.ncu_csv.frame import RESAVED_HEADER
 from tracekit.registry.interface import Reader
 from tracekit.registry.source import HEAD_BYTES
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.readers.common.damage import convert_damage
-from tracekit.readers.ncu_rep import launches, machine, metrics, nvtx, rows, sources
+from tracekit.readers.ncu_rep import launches, metrics, nvtx, rows, sources
 from tracekit.readers.ncu_rep.container import ReportFile
 from tracekit.readers.ncu_rep.rows import build_table
 from tracekit.registry.interface import Capture
@@ -82,11 +82,11 @@ class NcuReportCapture(Capture):
             return sources.iterate_source_rows(self._report, columns)
         session = self._report.session
         if name == "capture_info":
-            return machine.iterate_capture_info_rows(session)
+            return launches.iterate_capture_info_rows(session)
         if name == "devices":
-            return machine.iterate_device_rows(session)
+            return launches.iterate_device_rows(session)
         if name == "processes":
-            return machine.iterate_process_rows(session)
+            return launches.iterate_process_rows(session)
         return (
             nvtx.iterate_range_rows(self._report) if name == "ncu_nvtx_ranges" else rows.iterate_rule_rows(self._report)
         )

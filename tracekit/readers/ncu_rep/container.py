@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, warn
-from tracekit.readers.common.damage import Damage, convert_damage
+from tracekit.readers.common.damage import MAX_TRAILING_BYTES, Damage, convert_damage, warn_about_trailing_bytes
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.common.trailing import MAX_TRAILING_BYTES, warn_about_trailing_bytes
 from tracekit.registry.detection import describe_unrecognized
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from tracekit.readers.common.protobuf.decoding import convert_to_signed
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.common.protobuf.wire import convert_to_signed
 from tracekit.readers.ncu_rep.container import decode_text, iterate_results, message_class, require_max_count
 
 if TYPE_CHECKING:

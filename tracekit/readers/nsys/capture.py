@@ -19,20 +19,9 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, get_first_line_of_message
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
-from tracekit.readers.nsys import (
-    counters,
-    ids,
-    machine,
-    metrics,
-    nvtx,
-    overheads,
-    paths,
-    python_stacks,
-    sampling,
-    stacks,
-)
-from tracekit.readers.nsys.launch import read_launch_metadata
+from tracekit.readers.nsys import counters, ids, machine, nvtx, paths, stacks
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, create_source_request, find_arrow_type
+from tracekit.readers.nsys.machine import read_launch_metadata
 from tracekit.readers.nsys.mapping import LABEL, SOURCES
 from tracekit.readers.nsys.tables import FRAMES, ROWID, ColumnsRequest
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
@@ -45,10 +34,64 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Resolver
     from tracekit.readers.nsys.tables import SourceTables, Where
     from tracekit.registry.interface import LaunchMetadata
-
+GPU_MASK = 0xFF
+GPU_METRICS = "TARGET_INFO_GPU_METRICS"
 GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
-_WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, python_stacks.TABLE})
+_WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, stacks.PYTHON_TABLE})
 """Declared tables that are computed as a whole rather than read by column from a source table."""
+
+
+def resolve_scheduled_in_flags(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+    """Return whether each context switch schedules a thread in (True) or out (False).
+
+    nsys exports a nonzero number for a switch that schedules a thread in.
+    """
+    return pc.not_equal(source_rows["isSchedIn"], 0)
+
+
+SCHEDULING_RESOLVERS: dict[str, dict[str, Resolver]] = {
+    "cpu_scheduling": {"is_scheduled_in": (("isSchedIn",), resolve_scheduled_in_flags)},
+}
+
+
+def resolve_overhead_types(lookups: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
+    """Return the kind of each profiler overhead.
+
+    Exports up to schema version 3.23 store the kind in the column ``returnValue``, and later exports in
+    ``overheadType``.
+    """
+    numbers = col.coalesce(source_rows["overheadType"], source_rows["returnValue"])
+    return lookups.look_up_strings(
+        table, "overhead_type", numbers, lookups.read_enum_labels("ENUM_CUPTI_OVERHEAD_TYPE")
+    )
+
+
+OVERHEAD_RESOLVERS: dict[str, dict[str, Resolver]] = {
+    "overheads": {"overhead_type": (("overheadType", "returnValue"), resolve_overhead_types)},
+}
+
+
+def resolve_device_ids(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+    """Return the device id of each GPU metric sample: the lowest byte of the type id of the sample."""
+    return pc.bit_wise_and(source_rows["typeId"], GPU_MASK)
+
+
+def resolve_metric_names(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+    """Return the metric name of each GPU metric sample, given its type id and metric id."""
+    names: dict[tuple[int | None, ...], str] = {}
+    if GPU_METRICS in lookups.tables.columns:
+        types, metrics, listed = (
+            c.to_pylist() for c in lookups.fetch(GPU_METRICS, ["typeId", "metricId", "metricName"])
+        )
+        names = dict(zip(zip(types, metrics, strict=True), listed, strict=True))
+    numbers, keys = col.encode_rows(source_rows["typeId"], source_rows["metricId"])
+    return col.build_dictionary_array(numbers, pa.array([names.get(k) for k in keys], pa.string()))
+
+
+GPU_METRIC_RESOLVERS: dict[str, Resolver] = {
+    "device_id": (("typeId",), resolve_device_ids),
+    "metric": (("typeId", "metricId"), resolve_metric_names),
+}
 
 
 class InvalidValue(NamedTuple):
@@ -107,8 +150,8 @@ class NsysCapture(Lookups, Capture):
         for (name, _), number in zip(sources, rows, strict=True):
             counts[name] += number
         counts |= {name: int(self.read_machine_table(name).num_rows) for name in names if name in machine.TABLES}
-        if python_stacks.TABLE in names:
-            counts[python_stacks.TABLE] = len(self.read_python_samples()["python_sample_id"])
+        if stacks.PYTHON_TABLE in names:
+            counts[stacks.PYTHON_TABLE] = len(self.read_python_samples()["python_sample_id"])
         return counts | {name: len(self._read_stacks([])[0]) for name in names if name == stacks.TABLE}
 
     def _count_rows_and_cache_stacks(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
@@ -161,8 +204,8 @@ class NsysCapture(Lookups, Capture):
         if call_stacks is not None and stacks.TABLE in columns:
             data = call_stacks.build_columns(self, columns[stacks.TABLE])
             tables[stacks.TABLE] = self.cast_to_declared_types(stacks.TABLE, data, SOURCES[stacks.TABLE].first_table)
-        if python_stacks.TABLE in columns:
-            tables[python_stacks.TABLE] = self._read_python_samples_columns(columns[python_stacks.TABLE], call_stacks)
+        if stacks.PYTHON_TABLE in columns:
+            tables[stacks.PYTHON_TABLE] = self._read_python_samples_columns(columns[stacks.PYTHON_TABLE], call_stacks)
         self.warn_about_unknown_strings()
         return {n: tables[n] if n in tables else join_source_tables(n, names, parts[n]) for n, names in columns.items()}
 
@@ -178,25 +221,25 @@ class NsysCapture(Lookups, Capture):
         return self._stacks, results
 
     @functools.cached_property
-    def python_domains(self) -> python_stacks.Domains:
+    def python_domains(self) -> stacks.Domains:
         """The kind of the Python samples in each NVTX domain that contains them, by process id and domain id.
 
         A kind is an index of ``python_stacks.KINDS``.
         """
-        return python_stacks.find_python_domains(self)
+        return stacks.find_python_domains(self)
 
     def read_python_samples(self) -> dict[str, pa.Array]:
         """Return all columns of ``python_samples`` except ``stack_id``. Only the first call reads the file."""
         if not self._python_samples:
-            self._python_samples = python_stacks.read_python_samples(self, self.python_domains)
+            self._python_samples = stacks.read_python_samples(self, self.python_domains)
         return self._python_samples
 
     def _read_python_samples_columns(self, columns: Sequence[str], call_stacks: stacks.Stacks | None) -> pa.Table:
         """Return the requested columns of the declared table ``python_samples``."""
         data = dict(self.read_python_samples())
         if call_stacks is not None:
-            data["stack_id"] = call_stacks.look_up_stack_ids(python_stacks.TABLE, data["python_sample_id"])
-        return self.cast_to_declared_types(python_stacks.TABLE, {c: data[c] for c in columns}, nvtx.SOURCE_TABLE)
+            data["stack_id"] = call_stacks.look_up_stack_ids(stacks.PYTHON_TABLE, data["python_sample_id"])
+        return self.cast_to_declared_types(stacks.PYTHON_TABLE, {c: data[c] for c in columns}, nvtx.SOURCE_TABLE)
 
     def _create_conversion_request(
         self, table_name: str, source_table: str, columns: Sequence[str]
@@ -391,12 +434,12 @@ def find_column_resolvers(table_name: str) -> dict[str, Resolver]:
     by_table: dict[str, dict[str, Resolver]] = {
         **nvtx.RESOLVERS,
         **machine.RESOLVERS,
-        **sampling.RESOLVERS,
-        **overheads.RESOLVERS,
+        **SCHEDULING_RESOLVERS,
+        **OVERHEAD_RESOLVERS,
         **paths.RESOLVERS,
         **stacks.RESOLVERS,
         **counters.RESOLVERS,
-        "gpu_metrics": metrics.RESOLVERS,
+        "gpu_metrics": GPU_METRIC_RESOLVERS,
     }
     return by_table.get(table_name, {})
 

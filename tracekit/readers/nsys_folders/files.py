@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pyarrow import parquet
 
-from tracekit.readers.common import arrow_ipc, parquet_pages, trailing
+from tracekit.readers.common import arrow_ipc, damage, parquet_pages
 from tracekit.readers.common.table_files import is_string_type
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ class ParquetTable:
     magics: ClassVar[tuple[bytes, ...]] = (b"PAR1",)
 
     def __init__(self, file: InputFile) -> None:
-        self._end = trailing.find_end(file, self.magics[0]) or file.size
-        with parquet.ParquetFile(trailing.open_native(file, self._end)) as opened:
+        self._end = damage.find_end(file, self.magics[0]) or file.size
+        with parquet.ParquetFile(damage.open_native(file, self._end)) as opened:
             self._metadata = opened.metadata
             self.schema: pa.Schema = opened.schema_arrow
         file.check_unchanged()
-        trailing.warn_about_trailing_bytes(file.path, file.size - self._end)
+        damage.warn_about_trailing_bytes(file.path, file.size - self._end)
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
         self._string_columns = [field.name for field in self.schema if is_string_type(field.type)]
@@ -70,7 +70,7 @@ class ParquetTable:
         """Yield record batches with the given columns, none of which may be nested. Values are not validated."""
         parquet_pages.reserve_columns(file, self._metadata, columns, budget)
         options = {"page_checksum_verification": True, "read_dictionary": self._string_columns}
-        native = trailing.open_native(file, self._end)
+        native = damage.open_native(file, self._end)
         with parquet.ParquetFile(native, metadata=self._metadata, **options) as opened:
             for batch in opened.iter_batches(BATCH_ROWS, columns=list(columns)):
                 file.check_unchanged()

@@ -21,7 +21,7 @@ def sniff(source: Source) -> bool:
 
 def open_report(source: Source) -> Capture:
     """Open an Nsight Systems report."""
-    from tracekit.readers.nsys_rep.capture import NsysReportCapture
+    from tracekit.readers.nsys_rep.report import NsysReportCapture
 
     return NsysReportCapture(source)
 

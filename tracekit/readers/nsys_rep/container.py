@@ -16,19 +16,18 @@ import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, UnsupportedVersionError, warn
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import Damage, checked_property, convert_damage
-from tracekit.readers.common.protobuf.decoding import extract_strings
-from tracekit.readers.common.protobuf.wire import (
+from tracekit.readers.common.damage import Damage, checked_property, convert_damage, find_end, warn_about_trailing_bytes
+from tracekit.readers.common.protobuf.decoding import (
     DELIMITED,
     MORE,
     Message,
     encode_delimited,
     encode_varint,
+    extract_strings,
     read_delimited,
     read_varint,
 )
-from tracekit.readers.common.trailing import find_end, warn_about_trailing_bytes
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.registry.detection import create_report_hint, describe_unrecognized
 from tracekit.system.files import Region
 

@@ -16,7 +16,7 @@ from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.readers.nsys_rep.metrics import C_SIZES, SOURCE_MASK, read_source_ids_and_names
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask, UInt64Array
-    from tracekit.readers.common.protobuf.wire import Message
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask, Message, UInt64Array
     from tracekit.readers.nsys_rep.container import RawData
     from tracekit.readers.nsys_rep.events import SelectedEvents
 

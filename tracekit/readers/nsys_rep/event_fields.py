@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import find_occurrences
+from tracekit.readers.common.protobuf.decoding import decode, find_occurrences
 from tracekit.readers.nsys_rep import layout, unknown_events
 
 if TYPE_CHECKING:

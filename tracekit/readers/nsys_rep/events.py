@@ -15,8 +15,7 @@ import numpy as np
 
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoder import SLACK
-from tracekit.readers.common.protobuf.decoding import Buffer
+from tracekit.readers.common.protobuf.decoding import SLACK, Buffer
 from tracekit.readers.nsys_rep import entries
 from tracekit.system import memory
 from tracekit.system.threads import RunningTotals, map_in_order

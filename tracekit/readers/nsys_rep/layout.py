@@ -7,14 +7,42 @@ contains null or the number that nsys exports in this case.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracekit.readers.common.protobuf import field_numbers as declared
 from tracekit.readers.nsys.tables import FRAMES
-from tracekit.readers.nsys_rep.fields import convert_to_snake_case, find_field_path, load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_FILE = "nsys_rep"
+CALL_MARK, CALL = 47, 48
+RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)
+OPENMP_CLASSES = (78,)
+OPENACC_CLASSES = (48,)
+SYSTEM_CALL, GRAPH_NODE_CREATION, GRAPH_CHANGES = 147, 113, (131, 132, 133)
+_MEMORY_TYPES = (80, 142)
+_OPENACC_COLUMNS = (
+    *("eventKind", "lineNo", "endLineNo", "funcLineNo", "funcEndLineNo", "cuDeviceId", "cuContextId", "cuStreamId"),
+    *("srcFile", "funcName"),
+)
+
+
+def load_fields(message_name: str) -> declared.FieldNumbers:
+    """Return the field numbers of a message as attributes: ``load_fields("Event").api_call`` is 108."""
+    return declared.load_field_numbers(_FILE, message_name)
+
+
+def find_field_path(message_name: str, path: str) -> tuple[int, ...]:
+    """Return the field numbers of a field path: ``find_field_path("GpuActivity", "kernel.grid_x")`` is (101, 10)."""
+    return declared.find_field_path(_FILE, message_name, path)
+
+
+def convert_to_snake_case(column: str) -> str:
+    """Convert the name of an export column to the snake case of field names: ``"gridX"`` becomes ``"grid_x"``."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", column).lower()
 
 
 class ValueDecoding(Enum):
@@ -119,12 +147,6 @@ ACTIVITIES = (
 )
 """Fields of a GPU activity. Exactly one of them is present, and it determines the kind of activity."""
 
-CALL_MARK, CALL = 47, 48
-RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)
-OPENMP_CLASSES = (78,)
-OPENACC_CLASSES = (48,)
-SYSTEM_CALL, GRAPH_NODE_CREATION, GRAPH_CHANGES = 147, 113, (131, 132, 133)
-_MEMORY_TYPES = (80, 142)
 
 _CALL_COLUMNS = _define_integer_columns(
     "ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"
@@ -196,10 +218,6 @@ def _define_openacc_table(nested_message: str, names: Sequence[str] = ()) -> Eve
     )
 
 
-_OPENACC_COLUMNS = (
-    *("eventKind", "lineNo", "endLineNo", "funcLineNo", "funcEndLineNo", "cuDeviceId", "cuContextId", "cuStreamId"),
-    *("srcFile", "funcName"),
-)
 _OPENACC_TABLES = {
     "DATA": _define_openacc_table("data", ("bytes", "varName")),
     "LAUNCH": _define_openacc_table("launch", ("numGangs", "numWorkers", "vectorLength", "kernelName")),

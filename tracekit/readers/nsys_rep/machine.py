@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tracekit.readers.common.protobuf.wire import Message, convert_to_signed
-from tracekit.readers.nsys.launch import parse_rank_variables
+from tracekit.readers.common.protobuf.decoding import Message, convert_to_signed
+from tracekit.readers.nsys.machine import parse_rank_variables
 from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS
-from tracekit.readers.nsys_rep.fields import convert_to_snake_case, find_field_path, load_fields
+from tracekit.readers.nsys_rep.layout import convert_to_snake_case, find_field_path, load_fields
 from tracekit.readers.nsys_rep.metrics import SOURCE_MASK
 
 if TYPE_CHECKING:

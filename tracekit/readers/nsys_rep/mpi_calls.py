@@ -27,7 +27,7 @@ from tracekit.readers.common.budget import CELL_BYTES
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import EventSelection
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.readers.nsys_rep.payload_schemas import ARRAYS, FIRST_SCHEMA, FORMS, ValueFormat
 from tracekit.readers.nsys_rep.payloads import (
     PAYLOAD_BYTES,

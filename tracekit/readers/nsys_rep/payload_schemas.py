@@ -14,12 +14,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracekit.readers.common.protobuf.wire import Message
+    from tracekit.readers.common.protobuf.decoding import Message
 
 FIRST_SCHEMA = 1 << 24
 STATIC, UNION, UNION_WITH_SELECTOR = 1, 3, 4

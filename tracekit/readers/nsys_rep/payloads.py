@@ -16,9 +16,15 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import coalesce, encode_rows
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, decode_varints, extract_strings
-from tracekit.readers.common.protobuf.wire import DELIMITED
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.common.protobuf.decoding import (
+    DELIMITED,
+    MAX_LENGTH,
+    Buffer,
+    decode,
+    decode_varints,
+    extract_strings,
+)
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, ValueFormat, encode_json_string
 
 if TYPE_CHECKING:

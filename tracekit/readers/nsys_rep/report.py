@@ -16,12 +16,12 @@ from tracekit.errors import warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, Budget, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, convert_damage
+from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys.tables import FRAMES, ROWID, ColumnsRequest
 from tracekit.readers.nsys_rep import (
     arrays,
     counters,
     entries,
-    frames,
     layout,
     machine,
     metrics,
@@ -30,7 +30,7 @@ from tracekit.readers.nsys_rep import (
     unknown_events,
 )
 from tracekit.readers.nsys_rep.container import Container, RawData
-from tracekit.readers.nsys_rep.entries import EventSelection
+from tracekit.readers.nsys_rep.entries import TABLES_OF_UNDECODED_EVENTS, EventSelection
 from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
 from tracekit.readers.nsys_rep.events import ReportEvents
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
@@ -235,7 +235,7 @@ class NsysReport:
             Damage: A stack is invalid, or the frames take more memory than tracekit allows for a report of this size.
         """
         number = layout.TABLES[table].columns[FRAMES].path[0]
-        return frames.decode_stacks(stacks, number, Budget(self.raw_data.file_bytes))
+        return arrays.decode_stacks(stacks, number, Budget(self.raw_data.file_bytes))
 
     @functools.cached_property
     def undecoded(self) -> dict[str, Undecoded]:
@@ -441,3 +441,24 @@ def _filter_rows(columns: dict[str, pa.Array], where: Where | None) -> dict[str,
     column = columns[where.column]
     keep = pc.is_in(column, pa.array(where.values, pa.int64())) if where.values else column.is_valid()
     return columns if keep.true_count == len(keep) else {name: c.filter(keep) for name, c in columns.items()}
+
+
+class NsysReportCapture(NsysCapture):
+    """An open Nsight Systems report, whose declared tables are read column by column on demand."""
+
+    def __init__(self, source: Source) -> None:
+        self.report = NsysReport(source)
+        super().__init__(self.report)
+
+    def count_undecoded(self) -> Mapping[str, Undecoded]:
+        """Return the number and size in bytes of the events that no declared table contains, by class of event."""
+        return self.undecoded
+
+    def list_undecodable_tables(self) -> Collection[str]:
+        """Return the names of the tables to which undecoded events of a known class may belong."""
+        return frozenset(table for tables in TABLES_OF_UNDECODED_EVENTS.values() for table in tables)
+
+    @property
+    def undecoded(self) -> dict[str, Undecoded]:
+        """Number and size in bytes of the events that no declared table contains, by class of event."""
+        return self.report.undecoded

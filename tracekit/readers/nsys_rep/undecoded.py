@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.nsys_rep import entries, layout, names
+from tracekit.readers.nsys_rep import entries, layout
 from tracekit.readers.nsys_rep.arrays import decode_nested_fields
 from tracekit.readers.nsys_rep.entries import EventSelection
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.readers.nsys_rep.metrics import SOURCE_MASK, read_source_names
 from tracekit.registry.interface import Undecoded
 from tracekit.system.sorting import sort_and_deduplicate
@@ -75,12 +75,12 @@ def _create_identifying_fields_check(table: str) -> _FieldCheck:
     return _FieldCheck(
         EventSelection(declared.payload, declared.event_types),
         declared.identifying_fields,
-        lambda event_type: names.format_incomplete_event(declared.payload, event_type),
+        lambda event_type: entries.format_incomplete_event(declared.payload, event_type),
     )
 
 
 _CHECKS = (
-    _FieldCheck(EventSelection(layout.GPU), layout.ACTIVITIES, names.format_activity),
+    _FieldCheck(EventSelection(layout.GPU), layout.ACTIVITIES, entries.format_activity),
     *map(_create_identifying_fields_check, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
 )
 
@@ -114,7 +114,8 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
         return sizes
 
     listed = [
-        (names.format_event_kind(kind), *size) for kind, size in report.events.count_events_and_bytes_by_kind().items()
+        (entries.format_event_kind(kind), *size)
+        for kind, size in report.events.count_events_and_bytes_by_kind().items()
     ]
     for batch in report.events.map_batches(selections, list_sizes_by_class):
         listed += batch
@@ -124,7 +125,7 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
             totals[name] += size
     return {
         name: Undecoded(
-            number, totals[name], names.list_tables_of_undecoded_events(name), name in names.AUXILIARY_CLASSES
+            number, totals[name], entries.list_tables_of_undecoded_events(name), name in entries.AUXILIARY_CLASSES
         )
         for name, number in counts.most_common()
         if number
@@ -142,7 +143,7 @@ def _iterate_sizes_of_generic_events(
         selected_events, np.arange(len(selected_events.starts)), _GENERIC_TYPE
     ):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
-        yield None if number in decoded_types else names.format_generic_event(source), count, size
+        yield None if number in decoded_types else entries.format_generic_event(source), count, size
 
 
 def _iterate_sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
@@ -154,14 +155,18 @@ def _iterate_sizes_of_calls(selected_events: SelectedEvents, event_type: int) ->
     for event_class, count, size in _iterate_counts_and_sizes_by_value(
         selected_events, np.arange(len(selected_events.starts)), layout.CLASS
     ):
-        yield names.format_call(event_type, event_class), count, size
+        yield entries.format_call(event_type, event_class), count, size
         if event_class in layout.TABLES_BY_NESTED_MESSAGE and event_type == layout.CALL:
             rows = _find_call_indices_of_class(selected_events, event_class)
             decoded = np.zeros(len(rows), np.bool_)
             for field in _decode_nested_messages(selected_events, rows, event_class):
                 decoded |= _compute_presence_mask(field, len(rows))
             rest = rows[~decoded]
-            yield names.format_call_class(event_class), len(rest), int(_get_payload_sizes(selected_events, rest).sum())
+            yield (
+                entries.format_call_class(event_class),
+                len(rest),
+                int(_get_payload_sizes(selected_events, rest).sum()),
+            )
 
 
 def _iterate_sizes_of_events_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:

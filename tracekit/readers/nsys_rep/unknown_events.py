@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.nsys_rep import entries, layout, names
+from tracekit.readers.nsys_rep import entries, layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable
 
-KNOWN_CLASSES = tuple(sorted(names.KNOWN_CLASSES))
+KNOWN_CLASSES = tuple(sorted(entries.KNOWN_CLASSES))
 """Classes of calls for which it is known whether they are rows of a table."""
 TABLES = {
     layout.API: "api_calls and osrt_calls",
@@ -40,12 +40,12 @@ def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]
         rows: Indices of the function calls to count.
     """
     if classes is None:
-        return Counter({names.WITHOUT_CLASS: len(rows)} if len(rows) else {})
+        return Counter({entries.WITHOUT_CLASS: len(rows)} if len(rows) else {})
     valid = np.ones(len(rows), np.bool_) if classes.valid is None else classes.valid[rows]
     values = classes.values[rows]
     unknown, counts = np.unique_counts(values[valid & ~np.isin(values, np.array(KNOWN_CLASSES, np.uint64))])
-    unknown_classes = {names.format_call_class(c): n for c, n in zip(unknown.tolist(), counts.tolist(), strict=True)}
-    return +Counter({names.WITHOUT_CLASS: int(np.count_nonzero(~valid)), **unknown_classes})
+    unknown_classes = {entries.format_call_class(c): n for c, n in zip(unknown.tolist(), counts.tolist(), strict=True)}
+    return +Counter({entries.WITHOUT_CLASS: int(np.count_nonzero(~valid)), **unknown_classes})
 
 
 def count_unknown_activities(
@@ -65,7 +65,7 @@ def count_unknown_activities(
     if not table.expected_types:
         return Counter()
     types = selected_events.get_types(rows)
-    expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
+    expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, entries.GPU_TYPES)
     empty = _compute_mask_of_rows_without_fields(fields_by_number, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
@@ -74,7 +74,7 @@ def count_unknown_activities(
         )
         empty[unknown] = _compute_mask_of_rows_without_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
     values, counts = np.unique_counts(types[empty])
-    return Counter({names.format_activity(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
+    return Counter({entries.format_activity(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
 
 
 def _compute_mask_of_rows_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
@@ -110,5 +110,5 @@ def iterate_unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[U
         if kind in (entries.GENERIC, entries.UNKNOWN):
             continue
         payload, event_type = entries.split_event_kind(kind)
-        if payload in (layout.API, layout.NVTX) and (payload, event_type) not in names.KNOWN_TYPES:
-            yield UnknownEventType(payload, number, names.format_event_type(payload, event_type))
+        if payload in (layout.API, layout.NVTX) and (payload, event_type) not in entries.KNOWN_TYPES:
+            yield UnknownEventType(payload, number, entries.format_event_type(payload, event_type))

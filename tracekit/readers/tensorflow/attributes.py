@@ -22,8 +22,7 @@ from tracekit.readers.tensorflow.fields import build_string_column, compute_fiel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
-    from tracekit.readers.common.protobuf.occurrences import Occurrences
+    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array, Occurrences
     from tracekit.readers.tensorflow.distinct import DistinctValues
 
 DTYPE_ATTRIBUTES = ("dtype", "DstT", "out_type", "T")

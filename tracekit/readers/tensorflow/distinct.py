@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import find_occurrences
+from tracekit.readers.common.protobuf.decoding import decode, find_occurrences
 from tracekit.readers.tensorflow import values
 from tracekit.readers.tensorflow.fields import (
     compute_field_spans,

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MAX_VARINT, VARINT, read_varint
+from tracekit.readers.common.protobuf.decoding import DELIMITED, FIXED32, FIXED64, MAX_VARINT, VARINT, read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,31 +1,61 @@
-"""Decode a TensorFlow graph, including the bodies of its functions, into nodes and edges."""
+"""Decode a TensorFlow graph, including the bodies of its functions, into nodes and edges.
+
+Build the edges of a graph from the inputs of its nodes.
+
+An input is written as ``NAME`` (output 0), ``NAME:OUTPUT`` or ``^NAME`` (control dependency). In the body of a
+function, an input is written as ``NAME:ARGUMENT:OUTPUT``, or as the name of an argument of the function.
+
+Remove the values of constants and other large, unused fields from encoded graphs.
+
+The graph is parsed where it is stored, in memory or in a file, and only the required fields are copied. Therefore, the
+values of constants in a file are never loaded into memory.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.readers.common.columns import build_dictionary_array, compact_dictionary
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import Occurrences, find_occurrences
-from tracekit.readers.tensorflow import attributes, payloads
-from tracekit.readers.tensorflow.edges import build_edge_columns
-from tracekit.readers.tensorflow.fields import MAX_GRAPH_BYTES, build_string_column, load_buffer
-from tracekit.readers.tensorflow.payloads import MessageKind
+from tracekit.readers.common.protobuf.decoding import (
+    DELIMITED,
+    FIXED32,
+    FIXED64,
+    MORE,
+    VARINT,
+    Occurrences,
+    decode,
+    encode_varint,
+    find_occurrences,
+    read_varint,
+)
+from tracekit.readers.tensorflow import attributes
+from tracekit.readers.tensorflow.fields import MAX_GRAPH_BYTES, build_string_column, load_buffer, slice_strings
 from tracekit.system.files import InputFile, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
 
     from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
 
+    FieldLocation = tuple[int, int, int, int]
+    from collections.abc import Iterable
+
+_MAX_PARTS = 3
+LARGE_BYTES = 1 << 28
+"""Size in bytes above which the payloads of a graph are removed before it is decoded."""
+SMALL_FIELD_BYTES = 1 << 12
+"""Maximum size in bytes of fields that are always copied unchanged."""
+_WIDTHS = {VARINT: 0, DELIMITED: 0, FIXED64: 8, FIXED32: 4}
 NODES, EDGES = "graph_nodes", "graph_edges"
 MAX_GRAPHS = 64
 _NODE, _LIBRARY, _VERSIONS = 1, 2, 4
@@ -33,6 +63,206 @@ _FUNCTION, _SIGNATURE, _BODY = 1, 1, 3
 _NAME, _OP, _INPUT, _DEVICE, _ATTRIBUTE = 1, 2, 3, 4, 5
 _INFO, _GRAPH, _META_GRAPH = 1, 2, 2
 _TAGS, _VERSION = 4, 5
+
+
+def build_edge_columns(
+    buffer: Buffer, inputs: Occurrences, owners: Int64Array, nodes: Mapping[str, pa.Array]
+) -> dict[str, pa.Array]:
+    """Build one edge per input of a node, and return the columns of ``graph_edges`` by name.
+
+    Args:
+        buffer: The buffer that contains the inputs.
+        inputs: Location of each input in the buffer, and row number of the node that has the input.
+        owners: Number of the graph (0) or function (from 1) that each node belongs to.
+        nodes: The columns ``name``, ``graph`` and ``run`` of the nodes.
+    """
+    target, node_count = pa.array(inputs.rows), len(owners)
+    encoded = pa.concat_arrays([nodes["name"], slice_strings(buffer, inputs.starts, inputs.stops)]).dictionary_encode()
+    names = encoded.indices.to_numpy(zero_copy_only=False)
+    input_names = names[node_count:]
+    parsed = _parse_inputs(encoded.dictionary)
+    source_names = parsed.names[input_names]
+    node_keys = np.concatenate((names[:node_count], source_names)).astype(np.int64)
+    node_keys += np.concatenate((owners, owners[inputs.rows])) * len(parsed.strings)
+    control = parsed.control[input_names]
+    return {
+        "edge_id": pa.array(np.arange(len(inputs))),
+        "run": nodes["run"].take(target),
+        "graph": nodes["graph"].take(target),
+        "source": _find_node_indices_by_key(node_keys[:node_count], node_keys[node_count:]),
+        "source_name": compact_dictionary(pa.array(source_names), parsed.strings),
+        "source_argument": parsed.arguments.take(pa.array(input_names)),
+        "source_output": pa.array(parsed.outputs[input_names], mask=control),
+        "target": target,
+        "target_input": _compute_input_numbers(inputs.rows, control),
+        "control": pa.array(control),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _ParsedInputs:
+    """The components of distinct strings. Each string is the name of a node or an input of a node.
+
+    Attributes:
+        strings: The distinct strings, followed by node names that occur only as a component of an input.
+        names: Index in ``strings`` of the node name that each distinct string contains.
+        arguments: The argument that each distinct string contains, or null.
+        outputs: The output number that each distinct string contains, or 0 if it contains none.
+        control: Whether each distinct string is a control dependency.
+    """
+
+    strings: pa.Array
+    names: npt.NDArray[np.int64]
+    arguments: pa.DictionaryArray
+    outputs: npt.NDArray[np.int32]
+    control: npt.NDArray[np.bool_]
+
+
+def _parse_inputs(distinct_texts: pa.Array) -> _ParsedInputs:
+    """Split distinct names and inputs of nodes into node name, argument, output number and control flag."""
+    control = pc.starts_with(distinct_texts, "^")
+    rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct_texts, ":")).to_numpy(zero_copy_only=False))
+    without_caret = pc.replace_substring_regex(distinct_texts.take(pa.array(rows)), r"\A\^", "")
+    split = pc.split_pattern(without_caret, ":", max_splits=_MAX_PARTS - 1)
+    lengths = pc.list_value_length(split).to_numpy(zero_copy_only=False)
+    flat, first = split.flatten(), np.cumsum(lengths) - lengths
+    name, second, third = (flat.take(pa.array(first + i, mask=lengths <= i)) for i in range(_MAX_PARTS))
+    is_output = pc.and_(pc.match_substring_regex(second, r"^[0-9]+$"), third.is_null())
+    arguments = pc.if_else(is_output, None, second).dictionary_encode()
+    outputs = np.zeros(len(distinct_texts), np.int32)
+    outputs[rows] = _parse_int32(pc.if_else(is_output, second, third))
+    positions = pc.index_in(name, distinct_texts)
+    new_names = name.filter(positions.is_null()).dictionary_encode()
+    names = np.arange(len(distinct_texts))
+    names[rows] = positions.fill_null(-1).to_numpy(zero_copy_only=False)
+    names[names < 0] = new_names.indices.to_numpy(zero_copy_only=False) + len(distinct_texts)
+    part_rows = np.full(len(distinct_texts), -1)
+    part_rows[rows] = np.arange(len(rows))
+    all_arguments = arguments.take(pa.array(part_rows, mask=part_rows < 0))
+    return _ParsedInputs(
+        pa.concat_arrays([distinct_texts, new_names.dictionary]),
+        names,
+        all_arguments,
+        outputs,
+        control.to_numpy(zero_copy_only=False),
+    )
+
+
+def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
+    """Parse strings of one to nine decimal digits as integers. All other strings become 0."""
+    fits = pc.match_substring_regex(strings, r"^[0-9]{1,9}$")
+    numbers = pc.if_else(fits, strings, None).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.asarray(numbers, np.int32)
+
+
+def _find_node_indices_by_key(node_keys: Int64Array, keys: Int64Array) -> pa.Array:
+    """Return the index of the first occurrence of each key in ``node_keys``, null for missing keys."""
+    distinct_keys, first = np.unique(node_keys, return_index=True)
+    if not len(distinct_keys):
+        return pa.nulls(len(keys), pa.int64())
+    positions = np.minimum(np.searchsorted(distinct_keys, keys), len(distinct_keys) - 1)
+    return pa.array(first[positions], mask=distinct_keys[positions] != keys)
+
+
+def _compute_input_numbers(target_nodes: Int64Array, is_control: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the index of each input among the data inputs of its node, null for control dependencies."""
+    before: Int64Array = np.cumsum(~is_control) - ~is_control
+    numbers = before - before[np.searchsorted(target_nodes, target_nodes)] if len(target_nodes) else before
+    return pa.array(numbers.astype(np.int32), mask=is_control)
+
+
+class MessageKind(enum.Enum):
+    """Types of protobuf messages that may contain the values of constants."""
+
+    SAVED_MODEL = enum.auto()
+    META_GRAPH = enum.auto()
+    GRAPH = enum.auto()
+    LIBRARY = enum.auto()
+    FUNCTION = enum.auto()
+    NODE = enum.auto()
+    ATTRIBUTE = enum.auto()
+    VALUE = enum.auto()
+    LIST = enum.auto()
+    TENSOR = enum.auto()
+    INFO = enum.auto()
+
+
+_NEEDED_FIELDS: dict[MessageKind, dict[int, MessageKind | None]] = {
+    MessageKind.SAVED_MODEL: {2: MessageKind.META_GRAPH},
+    MessageKind.META_GRAPH: {1: MessageKind.INFO, 2: MessageKind.GRAPH},
+    MessageKind.INFO: {4: None, 5: None},
+    MessageKind.GRAPH: {1: MessageKind.NODE, 2: MessageKind.LIBRARY, 4: None},
+    MessageKind.LIBRARY: {1: MessageKind.FUNCTION},
+    MessageKind.FUNCTION: {1: None, 3: MessageKind.NODE},
+    MessageKind.NODE: {1: None, 2: None, 3: None, 4: None, 5: MessageKind.ATTRIBUTE},
+    MessageKind.ATTRIBUTE: {1: None, 2: MessageKind.VALUE},
+    MessageKind.VALUE: {1: MessageKind.LIST, 8: MessageKind.TENSOR, **dict.fromkeys((2, 7, 9, 10))},
+    MessageKind.LIST: {8: MessageKind.TENSOR, **dict.fromkeys((2, 3, 4, 5, 6, 7, 9))},
+    MessageKind.TENSOR: {2: None},
+}
+"""The fields that are copied even if they are large, by type of message and field number.
+
+The value is the type of the submessage in the field, or None if the field cannot contain constants.
+"""
+
+
+def drop_unused_fields(data: memoryview | Window, message_kind: MessageKind) -> bytes:
+    """Return an encoded message without its large, unused fields.
+
+    If the message is in a file, only the required fields are loaded into memory.
+
+    Raises:
+        Damage: A field extends beyond its message, or has an invalid wire type.
+    """
+    return b"".join(_iterate_needed_bytes(data, message_kind))
+
+
+def _iterate_needed_bytes(data: memoryview | Window, message_kind: MessageKind) -> Iterator[bytes | memoryview]:
+    needed, end = _NEEDED_FIELDS[message_kind], 0
+    for number, field_start, start, stop in _iterate_fields(data):
+        if stop - start <= SMALL_FIELD_BYTES:
+            continue
+        yield data[end:field_start]
+        end = stop
+        submessage = needed.get(number)
+        if submessage is not None:
+            encoded_submessage = drop_unused_fields(_slice_window(data, start, stop), submessage)
+            yield encode_varint(number << 3 | DELIMITED) + encode_varint(len(encoded_submessage))
+            yield encoded_submessage
+        elif number in needed:
+            yield data[field_start:stop]
+    yield data[end:]
+
+
+def _slice_window(data: memoryview | Window, start: int, stop: int) -> memoryview | Window:
+    return data.create_window(start, stop) if isinstance(data, Window) else data[start:stop]
+
+
+def _iterate_fields(data: memoryview | Window) -> Iterator[FieldLocation]:
+    """Yield a tuple for each field: its number, its start offset, and the start and end offsets of its value."""
+    offset, end = 0, len(data)
+    while offset < end:
+        field_start = offset
+        key, offset = _read_varint(data, offset)
+        wire_type = key & 7
+        if wire_type not in _WIDTHS:
+            raise Damage(f"a field has an invalid wire type (offset {field_start} of {end})")
+        size, start = _read_varint(data, offset) if wire_type in (VARINT, DELIMITED) else (0, offset)
+        stop = start + (size if wire_type == DELIMITED else _WIDTHS[wire_type])
+        if stop > end:
+            raise Damage(f"a field extends beyond the end of its message (offset {field_start} of {end})")
+        yield key >> 3, field_start, start, stop
+        offset = stop
+
+
+def _read_varint(data: memoryview | Window, offset: int) -> tuple[int, int]:
+    """Decode the varint at an offset, and return its value and its end offset."""
+    head = data[offset : offset + 2]
+    if len(head) and head[0] < MORE:
+        return head[0], offset + 1
+    if len(head) > 1 and head[1] < MORE:
+        return head[0] - MORE | head[1] << 7, offset + 2
+    return read_varint(data, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +383,9 @@ def _load_message(data: bytes | memoryview | InputFile, message_kind: MessageKin
     """
     if isinstance(data, InputFile):
         size = data.size
-        data = (
-            data.read(0, size)
-            if size <= payloads.LARGE_BYTES
-            else payloads.drop_unused_fields(Window(data, 0, size), message_kind)
-        )
-    elif len(data) > payloads.LARGE_BYTES:
-        data = payloads.drop_unused_fields(memoryview(data), message_kind)
+        data = data.read(0, size) if size <= LARGE_BYTES else drop_unused_fields(Window(data, 0, size), message_kind)
+    elif len(data) > LARGE_BYTES:
+        data = drop_unused_fields(memoryview(data), message_kind)
     if len(data) > MAX_GRAPH_BYTES:
         raise Damage(f"the message has {len(data):,} bytes, but tracekit supports at most {MAX_GRAPH_BYTES:,}")
     return load_buffer(data), len(data)

@@ -35,15 +35,15 @@ def sniff(source: Source) -> bool:
     If a folder contains other captures, event files in its subfolders are ignored. A file that is shorter than a header
     is detected by its name.
     """
-    from tracekit.readers.tfevents import folders
+    from tracekit.readers.tfevents import exported
 
     if len(source.head) >= _HEADER_BYTES:
         return not any(source.head[4:8]) and _is_record_header(source.head[:_HEADER_BYTES])
     if source.names:
-        return folders.has_event_files(source.path) and (
-            any(folders.NAME_PART in name for name in source.names) or not detection.detect_formats(source)
+        return exported.has_event_files(source.path) and (
+            any(exported.NAME_PART in name for name in source.names) or not detection.detect_formats(source)
         )
-    return folders.NAME_PART in source.path.name and source.path.is_file()
+    return exported.NAME_PART in source.path.name and source.path.is_file()
 
 
 def _is_record_header(head: bytes) -> bool:

@@ -15,7 +15,7 @@ from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError,
 from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.tensorflow.graph import EDGES, NODES
-from tracekit.readers.tfevents import events, exported, folders, graphs, step_stats
+from tracekit.readers.tfevents import events, exported, graphs, step_stats
 from tracekit.readers.tfevents.events import FileEvents, NotAnEventFile
 from tracekit.readers.tfevents.records import BufferPool
 from tracekit.readers.tfevents.runs import Run
@@ -47,7 +47,7 @@ def read_event_files(source: Source) -> EventsCapture:
         TracekitError: A file cannot be read.
     """
     path = source.path
-    paths = folders.list_files_by_run(path)
+    paths = exported.list_files_by_run(path)
     if not paths:
         hint = "read an event file, events.out.tfevents.*, or a folder of them"
         raise CorruptTraceError("the folder contains no event files", path=path, hint=hint)
@@ -121,7 +121,7 @@ def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> N
         message = f"the folder contains {len(files)} files with names of event files, but none of them is an event file"
         raise CorruptTraceError(message, path=path, hint=_COPY_AGAIN)
     has_contents = any(f.points or f.executions or f.graphs or f.counts for run in runs for f in run.files)
-    if not has_contents and all(file.name.endswith(folders.PROFILE_SUFFIX) for file in files):
+    if not has_contents and all(file.name.endswith(exported.PROFILE_SUFFIX) for file in files):
         raise MissingTableError(
             "the files contain only the marker of a TensorFlow profile in plugins/profile, and tracekit cannot read "
             "this profile",

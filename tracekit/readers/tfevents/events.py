@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import find_occurrences
+from tracekit.readers.common.protobuf.decoding import decode, find_occurrences
 from tracekit.readers.tensorflow.fields import slice_strings
 from tracekit.readers.tfevents import step_stats, values
 from tracekit.readers.tfevents.records import RecordReader
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array
     from tracekit.readers.tfevents.records import BufferedRecords, BufferPool
     from tracekit.readers.tfevents.step_stats import Executions
-    from tracekit.readers.tfevents.tensors import Float64Array
-    from tracekit.readers.tfevents.values import SummaryValues
+    from tracekit.readers.tfevents.values import Float64Array, SummaryValues
 
 WALL_TIME, STEP, VERSION, GRAPH, SUMMARY, LOG, SESSION, RUN, META_GRAPH, WRITER = range(1, 11)
 NO_TIME = np.iinfo(np.int64).min

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import warn
 from tracekit.readers.common.damage import convert_damage
-from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.protobuf.decoding import Message
 from tracekit.readers.tensorflow import graph
 from tracekit.readers.tfevents import records
 

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import Occurrences, find_occurrences
+from tracekit.readers.common.protobuf.decoding import Occurrences, decode, find_occurrences
 from tracekit.readers.tensorflow.fields import build_dictionary_column
 
 if TYPE_CHECKING:

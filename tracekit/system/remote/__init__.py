@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.system.files import FileState
-from tracekit.system.remote.listing import Listing
+from tracekit.system.remote.watching import Listing
 from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.system.targets.rename import rename_without_replacing
 from tracekit.text.urls import is_http, remove_assigned_secrets, remove_secrets

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from tracekit.errors import TracekitError
 from tracekit.system.remote import watching
-from tracekit.system.remote.listing import Listing
+from tracekit.system.remote.watching import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

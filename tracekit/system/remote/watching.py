@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
 Result = TypeVar("Result")
-
 STALL_S = 60.0
 """Time in seconds in which a server must answer or send at least ``MIN_BYTES``."""
 MIN_BYTES = 1 << 20
 """Number of bytes that a server must send in each ``STALL_S`` seconds of a download: 17 kB/s."""
 LISTING_S = 300.0
 """Maximum time in seconds to list the files of a folder or pattern."""
+
+
+class Listing(NamedTuple):
+    """The files and folders that a URL refers to.
+
+    Attributes:
+        files: Sorted URLs of the files.
+        folders: Sorted URLs of the folders inside the folder, or of the folders that match the pattern.
+        is_folder: Whether the URL is that of a folder.
+    """
+
+    files: list[str]
+    folders: list[str]
+    is_folder: bool = False
 
 
 class DownloadProgress:

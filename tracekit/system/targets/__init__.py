@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError, PluginError
 from tracekit.system import interrupts
-from tracekit.system.targets.inputs import Input
+from tracekit.system.files import Input
 from tracekit.system.targets.target import Target
 from tracekit.system.targets.workspaces import create_workspace, delete_from_workspace, is_in_workspace
 

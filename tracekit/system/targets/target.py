@@ -16,7 +16,7 @@ from tracekit.system.targets.workspaces import REPLACED
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tracekit.system.targets.inputs import Input
+    from tracekit.system.files import Input
 
 
 _OTHER_NAME = "choose another name"

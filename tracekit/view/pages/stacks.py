@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 from tracekit.errors import TracekitError
-from tracekit.exporters.stacks.options import EVENTS
+from tracekit.exporters.stacks.profile import EVENTS
 from tracekit.view import components, grid, stacks
 
 if TYPE_CHECKING:

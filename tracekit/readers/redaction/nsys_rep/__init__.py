@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 
 from tracekit.readers.common.damage import Damage, convert_damage
-from tracekit.readers.common.protobuf.wire import (
+from tracekit.readers.common.protobuf.decoding import (
     VARINT,
     Message,
     encode_delimited,
@@ -33,7 +33,7 @@ from tracekit.readers.nsys_rep.container import (
 )
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
 from tracekit.readers.nsys_rep.entries import count_block_events
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.readers.redaction.matcher import join_masks, search_in_batches
 from tracekit.readers.redaction.nsys_rep import editors
 from tracekit.readers.redaction.nsys_rep.messages import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.wire import (
+from tracekit.readers.common.protobuf.decoding import (
     DELIMITED,
     VARINT,
     Message,
@@ -17,7 +17,7 @@ from tracekit.readers.common.protobuf.wire import (
     read_varint,
 )
 from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS, UI_DATA
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.readers.redaction.matcher import is_text
 from tracekit.readers.redaction.nsys_rep.messages import create_message_editor, edit_message, iterate_field_spans
 from tracekit.readers.redaction.patterns import ADDRESS, COMMAND, ENVIRONMENT, HOST

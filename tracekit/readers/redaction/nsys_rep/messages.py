@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.occurrences import find_occurrences
-from tracekit.readers.common.protobuf.wire import (
+from tracekit.readers.common.protobuf.decoding import (
     DELIMITED,
     FIXED32,
     FIXED64,
     MAX_VARINT,
     MORE,
     VARINT,
+    Buffer,
     encode_field,
+    find_occurrences,
     read_varint,
 )
-from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.layout import load_fields
 from tracekit.readers.redaction.matcher import TooManyCandidates, find_environment_candidates, join_masks
 
 if TYPE_CHECKING:
