@@ -19,6 +19,7 @@ from tests.builders import strategies
 from tests.conftest import examples
 from tracekit import schemas
 from tracekit.errors import SchemaError
+from tracekit.registry import analyses
 
 NAMES = sorted(schemas.tables())
 KERNELS = schemas.table("kernels")
@@ -298,3 +299,9 @@ def test_roles_and_keys_are_those_of_declared_tables() -> None:
         required = [c.name for c in schemas.table(table) if not c.nullable]
         assert required == [schemas.table(table).key[0], "start_ns", "end_ns", "device_id"]
     assert schemas.get_key("thread") == schemas.table("threads").key
+
+
+def test_what_computes_each_declared_analysis_exists() -> None:
+    for kind in analyses.KINDS:
+        for analysis in analyses.list_built_in_analyses(kind).values():
+            assert analysis.load_compute_function() is not None, analysis.label
