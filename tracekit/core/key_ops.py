@@ -42,8 +42,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.intervals.containment import find_last_containers
 from tracekit.core.loop_iterations import KeyOp, find_overlapping_candidates, read_op_labels
-from tracekit.core.ops.attach import find_last_containing_intervals
 from tracekit.core.ops.step_names import (
     ends_with_star_expr,
     names_epoch_expr,
@@ -120,7 +120,7 @@ def _find_enclosing_ranges(instances: LoopInstances, keys: pl.DataFrame, row: in
     rows = instances.frame.with_row_index("row").filter(pl.col("op") == row).with_columns(candidate=0)
     if find_overlapping_candidates(rows).height:
         rows = rows.clear()
-    return rows["row"].cast(pl.Int64).gather(find_last_containing_intervals(keys, rows, by=["process_id"]))
+    return rows["row"].cast(pl.Int64).gather(find_last_containers(keys, rows, by=["process_id"]))
 
 
 def _are_passes(instances: LoopInstances, keys: pl.DataFrame, outer: pl.Series, *, is_numbered: bool) -> bool:

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
-from tracekit.core.ops.attach import ON_GPU, find_last_containing_intervals
+from tracekit.core.intervals.containment import find_last_containers
+from tracekit.core.ops.attach import ON_GPU
 from tracekit.core.ops.step_names import label_ranges
 from tracekit.core.relations import THREAD
 from tracekit.core.series import map_categories_expr, match_categories_expr
@@ -125,7 +126,7 @@ class LoopInstances(NamedTuple):
 
     def remove_launches(self, intervals: pl.DataFrame) -> LoopInstances:
         """Return the instances without the launches in intervals: ``process_id``, ``start_ns``, ``end_ns``."""
-        inside = find_last_containing_intervals(self.launches, intervals.sort(_TIMES), by=_PROCESS)
+        inside = find_last_containers(self.launches, intervals.sort(_TIMES), by=_PROCESS)
         return self._replace(launches=self.launches.filter(inside.is_null()))
 
     def launches_same_kernels(self, key_op: KeyOp) -> bool:
@@ -134,7 +135,7 @@ class LoopInstances(NamedTuple):
         Parts of a model launch different kernels. Instances without launches do not count.
         """
         keys = self.filter_keys(key_op).sort(_TIMES)
-        key = find_last_containing_intervals(self.launches, keys, by=_PROCESS)
+        key = find_last_containers(self.launches, keys, by=_PROCESS)
         names = self.launches.select("name").with_columns(key=key).drop_nulls("key").unique()
         sets = names.group_by("key").agg(pl.col("name").cast(pl.Categorical).to_physical().sort())
         return not sets.height or int(sets.group_by("name").len()["len"].max()) > _MAJORITY * sets.height  # type: ignore[arg-type]

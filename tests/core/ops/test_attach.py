@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit.core.ops.attach import find_instances_of_calls, find_last_containing_intervals
+from tracekit.core.intervals.containment import find_last_containers
+from tracekit.core.ops.attach import find_instances_of_calls
 
 PLACED = {"process_id": pl.Int32, "thread_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 interval = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(0, 12), st.integers(0, 8))
@@ -28,7 +29,7 @@ def test_the_last_interval_that_holds_an_item(items: list, intervals: list) -> N
         expected = [
             max((i for i, o in enumerate(outer) if holds(o, item, by)), default=None) for item in asked.to_dicts()
         ]
-        assert find_last_containing_intervals(asked, known, by=by).to_list() == expected
+        assert find_last_containers(asked, known, by=by).to_list() == expected
 
 
 def dealt(calls: list[dict], instances: list[dict]) -> list[tuple[int | None, int | None]]:

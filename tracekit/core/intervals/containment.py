@@ -57,10 +57,11 @@ def split_into_chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
     rest = positions.sort("start", "end", maintain_order=True)
     while True:
         ascends = rest["end"] >= rest["end"].cum_max()
+        if ascends.all():
+            yield rest
+            return
         yield rest.filter(ascends)
         rest = rest.filter(~ascends)
-        if rest.is_empty():
-            return
 
 
 def find_contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
@@ -243,6 +244,38 @@ def _find_parents_of_equal_intervals(ordered: pl.DataFrame) -> pl.DataFrame:
     return ordered.select("row", parent.alias("parent")).drop_nulls()
 
 
+def find_last_containers(
+    items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str], allow_inverted: bool = False
+) -> pl.Series:
+    """Return the last of the intervals that contain each item, bounds included.
+
+    Args:
+        items: Columns ``by``, ``start_ns``, ``end_ns``.
+        intervals: The same columns. The intervals may overlap in any way. Their row order determines the last interval.
+        by: Columns whose values an interval and the items in it share, such as ``process_id`` and ``thread_id``.
+        allow_inverted: Whether an interval contains an item that ends before it starts if it starts at or before the
+            start and ends at or after the end of the item, as in nsys. Otherwise, no interval contains such an item.
+
+    Returns:
+        One row number of ``intervals`` per item (Int64), or null if no interval contains the item.
+    """
+    containers = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
+    if not items.height or not intervals.height:
+        return containers
+    items = items if allow_inverted else drop_inverted_ends(items)
+    interval_positions, item_positions = compute_axis_positions(intervals, items, by=by)
+    for chain in split_into_chains(item_positions):
+        slices = find_contained_slices(interval_positions, chain)
+        last = compute_covering_maxima(slices["row"], slices, chain.height)
+        containers = containers.scatter(chain["row"], last.cast(pl.Int64))
+    return containers
+
+
+def drop_inverted_ends(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Replace ``end_ns`` with null where it is earlier than ``start_ns``."""
+    return intervals.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
+
+
 def add_enclosing_range_id(
     points: pl.LazyFrame, ranges: pl.LazyFrame, *, time_column: str, by: Sequence[str]
 ) -> pl.LazyFrame:
@@ -265,9 +298,5 @@ def add_enclosing_range_id(
     ordered = ranges.filter(solid).select(*by, "start_ns", "end_ns", "range_id").sort("start_ns", "range_id").collect()
     closed = ordered.with_columns((pl.col("end_ns") - 1).fill_null(pl.lit(rows[time_column].max(), pl.Int64)))
     instants = rows.select(*by, pl.col(time_column).alias("start_ns"), pl.col(time_column).alias("end_ns"))
-    positions, instant_positions = compute_axis_positions(closed, instants, by=by)
-    chain = instant_positions.sort("start")
-    slices = find_contained_slices(positions, chain)
-    latest = ordered["range_id"].gather(compute_covering_maxima(slices["row"], slices, chain.height))
-    ids = pl.repeat(None, rows.height, dtype=latest.dtype, eager=True).scatter(chain["row"], latest)
-    return rows.with_columns(ids.alias("range_id")).lazy()
+    latest = find_last_containers(instants, closed, by=by, allow_inverted=True)
+    return rows.with_columns(ordered["range_id"].gather(latest)).lazy()

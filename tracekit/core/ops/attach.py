@@ -151,35 +151,6 @@ def _read_activities(frames: Frames, kind: str) -> pl.LazyFrame:
     return frames(TABLES[kind]).with_columns(gpu_start_ns=time("start_ns"), gpu_end_ns=time("end_ns"))
 
 
-def find_last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
-    """Return the last of the intervals that contain each item, bounds included.
-
-    Args:
-        items: Columns ``by``, ``start_ns``, ``end_ns``. An item that ends before it starts is contained in no interval.
-        intervals: The same columns. The intervals may overlap in any way. Their row order determines the last interval.
-        by: Columns whose values an interval and the items in it share, such as ``process_id`` and ``thread_id``.
-
-    Returns:
-        One row number of ``intervals`` per item (Int64), or null if no interval contains the item.
-    """
-    containers = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
-    if not items.height or not intervals.height:
-        return containers
-    interval_positions, item_positions = containment.compute_axis_positions(
-        intervals, _replace_ends_before_starts_with_null(items), by=by
-    )
-    for chain in containment.split_into_chains(item_positions):
-        slices = containment.find_contained_slices(interval_positions, chain)
-        last = containment.compute_covering_maxima(slices["row"], slices, chain.height)
-        containers = containers.scatter(chain["row"], last.cast(pl.Int64))
-    return containers
-
-
-def _replace_ends_before_starts_with_null(items: pl.DataFrame) -> pl.DataFrame:
-    """Replace ``end_ns`` with null where it is earlier than ``start_ns``."""
-    return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
-
-
 def find_instances_of_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     """Return the op instance to which each API call is attributed.
 
@@ -192,9 +163,9 @@ def find_instances_of_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.
         One row per call: ``instance`` (row number in ``instances``) and ``root_call`` (row number of the call that is
         the root of its unassociated instance, possibly the call itself). At most one of them is not null.
     """
-    own = find_last_containing_intervals(calls, instances, by=THREAD)
+    own = containment.find_last_containers(calls, instances, by=THREAD)
     left = calls.with_row_index("row").filter(own.is_null())
-    shared = find_last_containing_intervals(left, instances, by=["process_id"])
+    shared = containment.find_last_containers(left, instances, by=["process_id"])
     outside = left.filter(shared.is_null() & left["has_work"])
     roots = outside.filter(_find_latest_roots_with_larger_ids(outside, outside).is_null())
     is_root = left.select(pl.col("row").is_in(roots["row"].implode())).to_series()
@@ -231,7 +202,7 @@ def _find_latest_roots_with_larger_ids(calls: pl.DataFrame, roots: pl.DataFrame)
         return best["root"]
     by = ["process_id"]
     root_positions, call_positions = containment.compute_axis_positions(
-        _replace_ends_before_starts_with_null(roots), calls, by=by
+        containment.drop_inverted_ends(roots), calls, by=by
     )
     for chain in containment.split_into_chains(root_positions):
         ids = roots["call_id"].gather(chain["row"])

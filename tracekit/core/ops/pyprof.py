@@ -11,8 +11,8 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.intervals import latest_end_before_expr
+from tracekit.core.intervals.containment import find_last_containers
 from tracekit.core.ops import emit_nvtx
-from tracekit.core.ops.attach import find_last_containing_intervals
 from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline, add_parsed_names, build_timeline_instances
 from tracekit.core.series import decode_categories_expr, map_categories_expr, match_categories_expr, string_ranks_expr
 
@@ -106,7 +106,7 @@ def _add_locations(capture: DialectTables, texts: pl.Series, ops: pl.DataFrame) 
     locations = emit_nvtx.parse_trace_markers(texts.filter(texts.str.contains("traceMarker", literal=True)))
     ranges = add_parsed_names(capture.select_ranges_by_name(locations["text"]), locations)
     ranges = ranges.sort("start_ns", "end_ns", string_ranks_expr(pl.col("text")))
-    row = find_last_containing_intervals(ops, ranges, by=["process_id"])
+    row = find_last_containers(ops, ranges, by=["process_id"])
     return ops.with_columns(ranges[c].gather(row).alias(c) for c in ("path", "stack_trace"))
 
 
@@ -134,7 +134,7 @@ def _find_backward_passes(capture: DialectTables, texts: pl.Series, ops: pl.Data
         sequence_number=pl.col("text").str.extract(_SEQUENCE).cast(pl.Int64)
     )
     ranges = add_parsed_names(capture.select_ranges_by_name(numbered.drop_nulls()["text"]), numbered)
-    ranges = ranges.with_columns(op=find_last_containing_intervals(ranges, ops, by=THREAD))
+    ranges = ranges.with_columns(op=find_last_containers(ranges, ops, by=THREAD))
     key = ["process_id", "sequence_number"]
     inside = ranges.drop_nulls("op").filter(pl.col("sequence_number") > 0)
     inside = inside.filter(~ops["ends_iteration"].gather(inside["op"]))

@@ -140,11 +140,8 @@ def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     calls = read_api_calls(frames, "name").rename({"name": "function"}).collect()
     launches = join_calls(rows.select("memory_event_id", *CALL), calls, "first")
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
-    last_started = find_last_started_ranges(ranges, launches, "memory_event_id")
-    names = ranges["name"].cast(pl.String).gather(last_started["range"]).alias("range_name")
-    added = launches.select("memory_event_id", "function").join(
-        last_started.with_columns(names).drop("range"), on="memory_event_id", how="left"
-    )
+    names = ranges["name"].cast(pl.String).gather(find_last_started_ranges(ranges, launches))
+    added = launches.select("memory_event_id", "function", names.alias("range_name"))
     known = frames("stacks").select(stacks.READ).collect()
     paths = stacks.build_stack_paths(known, stacks.read_stack_ids_of_calls(rows.select(CALL), frames))
     return rows.join(added, on="memory_event_id", how="left", maintain_order="left").with_columns(paths)

@@ -104,37 +104,28 @@ def _add_range_name_prefixes(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
     launches = join_calls(named.select("kernel", *CALL), read_api_calls(frames).collect(), "all")
-    innermost = find_last_started_ranges(ranges, launches, "kernel").group_by("kernel").agg(pl.col("range").max())
+    launches = launches.select("kernel", find_last_started_ranges(ranges, launches).alias("range"))
+    innermost = launches.group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")
     named = named.with_columns(ranges["name"].gather(named["range"]).alias("range_name"))
     return _prepend_range_name(named.lazy())
 
 
-def find_last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame, key: str) -> pl.DataFrame:
-    """Return the last of the NVTX ranges that contain each launch, bounds included.
+def find_last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.Series:
+    """Return the last of the NVTX ranges that contain each launch, bounds included, as nsys attributes launches.
+
+    Correlation attributes a launch to the ranges that are open when its API call starts instead.
 
     Args:
         ranges: Ranges in order of start: ``process_id``, ``thread_id``, ``start_ns`` and ``end_ns``.
-        launches: Launches, with the columns of ``ranges`` and the column ``key``.
-        key: Name of a column that identifies launches.
+        launches: API calls, with the columns of ``ranges``.
 
     Returns:
-        One row per launch: ``key``, ``range`` (row number in ``ranges``, null if no range contains the launch).
+        One row number of ``ranges`` per launch. It is null if no range contains the launch.
     """
-    from tracekit.core.intervals.containment import (
-        compute_axis_positions,
-        compute_covering_maxima,
-        find_contained_slices,
-        split_into_chains,
-    )
+    from tracekit.core.intervals.containment import find_last_containers
 
-    range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
-    frames = []
-    for chain in split_into_chains(launch_positions):
-        inside = find_contained_slices(range_positions, chain)
-        last = compute_covering_maxima(inside["row"], inside, chain.height)
-        frames.append(pl.DataFrame({key: launches[key].gather(chain["row"]), "range": last}))
-    return pl.concat(frames)
+    return find_last_containers(launches, ranges, by=THREAD, allow_inverted=True)
 
 
 def _prepend_range_name(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.ops.attach import find_last_containing_intervals
+from tracekit.core.intervals.containment import find_last_containers
 from tracekit.core.ops.step_names import STAR
 from tracekit.core.relations import THREAD
 from tracekit.core.rollup.measures import METRICS
@@ -107,7 +107,7 @@ def _find_ops_on_other_threads(ops: Ops, step_op: int) -> pl.Series:
     instances = ops.instances.select("op", *THREAD, "start_ns", "end_ns")
     steps = instances.filter(pl.col("op") == step_op)
     starts = instances.with_columns(end_ns="start_ns")
-    during_step = find_last_containing_intervals(starts, steps, by=THREAD[:1]).is_not_null()
+    during_step = find_last_containers(starts, steps, by=THREAD[:1]).is_not_null()
     same_thread = instances.select(THREAD).with_row_index("row").join(steps, on=THREAD, how="semi")["row"]
     inside = during_step & ~pl.int_range(pl.len()).is_in(same_thread.implode())
     return (
