@@ -40,7 +40,7 @@ FIGURES = {
     "utilization_over_time": Drawing("lines:draw_utilization_over_time"),
     "memory_usage": Drawing("lines:draw_memory_usage"),
     "metrics": Drawing("lines:draw_gpu_metrics"),
-    "roofline": Drawing("rooflines:draw_roofline"),
+    "roofline": Drawing("lines:draw_roofline"),
     "nvtx": Drawing("icicles:draw_nvtx_tree"),
     "stacks": Drawing("icicles:draw_call_stacks"),
 }
