@@ -17,7 +17,7 @@ iteration of its op instance.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import polars as pl
 
@@ -32,8 +32,6 @@ from tracekit.core.trees import ELLIPSIS
 from tracekit.errors import TracekitError, create_choices_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tracekit.core.loop_iterations import KeyPosition
     from tracekit.core.ops import Ops
     from tracekit.core.tensor_cores import Mode
@@ -105,7 +103,7 @@ class Iterations(NamedTuple):
         Args:
             instances: The columns ``process_id`` and ``end_ns``.
         """
-        return self.select_aggregated(self._find_iterations(instances, "end_ns", _find_iterations_at_end))
+        return self.select_aggregated(self._find_iterations(instances, "end_ns", "left"))
 
     def find_call_iterations(self, calls: pl.DataFrame) -> pl.Series:
         """Return the number of the iteration in which each API call starts, or null outside of all iterations.
@@ -113,44 +111,42 @@ class Iterations(NamedTuple):
         Args:
             calls: The columns ``process_id`` and ``start_ns``.
         """
-        return self._find_iterations(calls, "start_ns", _find_iterations_at_start)
+        return self._find_iterations(calls, "start_ns", "right")
 
     def select_aggregated(self, numbers: pl.Series) -> pl.Series:
         """Replace the numbers of iterations that are not aggregated with null."""
         return replace_with_null_unless(numbers.is_in(self.aggregated["iteration"].implode()), numbers)
 
-    def _find_iterations(
-        self, rows: pl.DataFrame, column: str, find: Callable[[pl.DataFrame, pl.Series], pl.Series]
-    ) -> pl.Series:
-        """Return the number of the iteration of each row. ``find`` returns the iteration at each of the given times."""
+    def _find_iterations(self, rows: pl.DataFrame, column: str, side: Literal["left", "right"]) -> pl.Series:
+        """Return the number of the iteration of each row, as ``_find_iterations_at_times`` does."""
         if self.is_whole_capture:
             return pl.zeros(rows.height, pl.Int64, eager=True)
         times = rows[column]
-        number = find(self.frame, times)
+        number = _find_iterations_at_times(self.frame, times, side)
         for (process,), bounds in self.by_process.group_by("process_id"):
             in_process = rows["process_id"].eq_missing(pl.Series([process], dtype=pl.Int64))
-            number = find(bounds, times).zip_with(in_process, number)
+            number = _find_iterations_at_times(bounds, times, side).zip_with(in_process, number)
         return number
 
 
-def _find_iterations_at_start(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
-    """Return the number of the iteration with ``start <= time < end`` for each of the given times, or null."""
-    ordered = bounds.sort("start_ns", maintain_order=True)
-    row = ordered["start_ns"].search_sorted(times, side="right").cast(pl.Int64) - 1
-    row = replace_with_null_unless(row >= 0, row)
-    return ordered["iteration"].gather(replace_with_null_unless(times < ordered["end_ns"].gather(row), row))
-
-
-def _find_iterations_at_end(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
+def _find_iterations_at_times(bounds: pl.DataFrame, times: pl.Series, side: Literal["left", "right"]) -> pl.Series:
     """Return the number of the iteration that contains each of the given times.
 
     If several iterations overlap at a time, only the one that started last is considered. The result is null if no
     iteration has started, or if the one that started last has already ended.
+
+    Args:
+        bounds: The columns ``iteration``, ``start_ns``, ``end_ns``.
+        times: Times in ns.
+        side: ``right`` for the iteration with ``start <= time < end``, ``left`` for the one with
+            ``start < time <= end``.
     """
     ordered = bounds.sort("start_ns", maintain_order=True)
-    row = ordered["start_ns"].search_sorted(times, side="left").cast(pl.Int64) - 1
+    row = ordered["start_ns"].search_sorted(times, side=side).cast(pl.Int64) - 1
     row = replace_with_null_unless(row >= 0, row)
-    return ordered["iteration"].gather(replace_with_null_unless(times <= ordered["end_ns"].gather(row), row))
+    ends = ordered["end_ns"].gather(row)
+    is_inside = times < ends if side == "right" else times <= ends
+    return ordered["iteration"].gather(replace_with_null_unless(is_inside, row))
 
 
 def find_iterations(

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASS_NAMES, CLASSES
+from tracekit.core.diagnosis.model import find_steps
 from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE
 from tracekit.system.sorting import create_series
 
@@ -118,7 +119,7 @@ def divide_steps(model: Model, late_ns: Int64s | None = None, calls_on_cpu: pl.D
     frames = [
         pl.DataFrame(
             {
-                "step": create_series((np.searchsorted(model.bounds, s.start, side="right") - 1).astype(np.int32)),
+                "step": create_series(find_steps(model.bounds, s.start).astype(np.int32)),
                 "part": create_series(s.part),
                 "label": create_series(s.label),
                 "ns": create_series(s.end - s.start),

@@ -268,7 +268,7 @@ class Model:
     def step_of_item(self) -> Int32s:
         """Number of the step in which each item starts, from 0."""
         starts = np.array([s.start_ns for s in self.steps], np.int64)
-        return np.maximum(np.searchsorted(starts, self.items.start, side="right") - 1, 0).astype(np.int32)
+        return np.maximum(find_steps(starts, self.items.start), 0).astype(np.int32)
 
     @functools.cached_property
     def contention(self) -> Contention | None:
@@ -323,11 +323,20 @@ def find_bounds(events: Events, steps: tuple[Step, ...]) -> Int64s:
     when both have ended it.
     """
     times = np.array([*(s.start_ns for s in steps), steps[-1].end_ns], np.int64)
-    order = np.argsort(events.launch_ns, kind="stable")
-    latest = np.maximum.accumulate(events.operations["end_ns"].to_numpy()[order])
-    count = np.searchsorted(events.launch_ns[order], times, side="left")
-    done: Int64s = np.append(np.iinfo(np.int64).min, latest)[count]
+    done = find_last_ends(events.launch_ns, events.operations["end_ns"].to_numpy(), times)
     return np.maximum.accumulate(np.maximum(times, done))
+
+
+def find_last_ends(launches: Int64s, ends: Int64s, times: Int64s) -> Int64s:
+    """Return the last end of the operations that were launched before each time, or the smallest integer."""
+    order = np.argsort(launches, kind="stable")
+    latest: Int64s = np.append(_NEVER, np.maximum.accumulate(ends[order]))
+    return latest[np.searchsorted(launches[order], times, side="left")]
+
+
+def find_steps(bounds: Int64s, times: Int64s) -> Int64s:
+    """Return the number of the step in which each time lies, from 0. It is -1 before the first of the bounds."""
+    return np.searchsorted(bounds, times, side="right") - 1
 
 
 def build_model(events: Events, steps: tuple[Step, ...]) -> Model:

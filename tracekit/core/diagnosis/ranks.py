@@ -27,7 +27,7 @@ from tracekit.core.diagnosis.answer import MAX_CAUSES, MIN_SAVING, CauseOfTime, 
 from tracekit.core.diagnosis.cures import HIGH, LIKELY, LOW, Cure, apply_cures, extend_interval
 from tracekit.core.diagnosis.kinds import CLASSES, select_classes
 from tracekit.core.diagnosis.ledger import measure_before
-from tracekit.core.diagnosis.model import MAX_ITEMS, build_model, find_representative_steps
+from tracekit.core.diagnosis.model import MAX_ITEMS, build_model, find_representative_steps, find_steps
 from tracekit.core.diagnosis.replay import CpuScales, create_unedited
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ def _find_late_ranks(
         durations[i] = np.diff(bounds)[first : last + 1]
         own = waits.filter(_is_of_process_expr(trace, profile)).unique("operation_id", maintain_order=True)
         own = own.drop_nulls("late_ns")
-        step = np.searchsorted(bounds, own["start_ns"].to_numpy(), side="right") - 1 - first
+        step = find_steps(bounds, own["start_ns"].to_numpy()) - first
         inside = (step >= 0) & (step < count)
         lateness[i] = np.bincount(step[inside], weights=own["late_ns"].to_numpy()[inside], minlength=count)
     times, labels = _collect_times(seats, windows, count)

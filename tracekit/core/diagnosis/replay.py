@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+from tracekit.core.diagnosis.model import find_last_ends
 from tracekit.core.diagnosis.operations import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 from tracekit.native.replay import ANY_TIME, NONE, Replay
 
@@ -191,9 +192,7 @@ class ModelReplay:
         own = np.flatnonzero(items.lane == 0)
         inside = own[np.maximum(np.searchsorted(items.start[own], starts, side="right") - 1, 0)]
         begins = np.minimum(result.item_start[inside] + starts - items.start[inside], result.item_end[inside])
-        order = np.argsort(self._launch_times, kind="stable")
-        latest = np.append(ANY_TIME, np.maximum.accumulate(result.op_end[order]))
-        begins = np.maximum(begins, latest[np.searchsorted(self._launch_times[order], starts, side="left")])
+        begins = np.maximum(begins, find_last_ends(self._launch_times, result.op_end, starts))
         begins = np.maximum.accumulate(np.maximum(begins, model.start_ns))
         return np.append(begins, max(self._find_end(result), int(begins[-1])))
 

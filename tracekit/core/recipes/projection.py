@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals.containment import find_shortest_containers
-from tracekit.core.relations import ACTIVITIES, CALL, OPERATIONS, THREAD
+from tracekit.core.relations import ACTIVITIES, OPERATIONS, THREAD
 from tracekit.core.reports.nvtx import (
     CHILDREN,
     add_child_aggregates,
     compute_range_gpu_extents,
     pair_ranges_with_launches,
+    read_gpu_launches,
 )
 from tracekit.core.reports.sources import read_attributable_ranges
 from tracekit.core.trees import MAX_LEVELS, compute_depths, concat_strings_from_root, skip_middle_ancestors
@@ -34,9 +35,7 @@ _GPU_BOUNDS = ("gpu_start_ns", "gpu_end_ns")
 _GRAPHS = "graph_launches"
 _TIMES = ("gpu_start_ns", "gpu_first_end_ns", "gpu_end_ns")
 _COLUMNS = (*THREAD, *_BOUNDS, *_TIMES)
-_FIRST_START, _LAST_END = pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max()
-_FIRST_END = pl.col("gpu_end_ns").min().alias("gpu_first_end_ns")
-_BOUNDS_OF_EXTENT = (_FIRST_START, pl.col("gpu_first_end_ns").min(), _LAST_END)
+_BOUNDS_OF_EXTENT = (pl.col("gpu_start_ns").min(), pl.col("gpu_first_end_ns").min(), pl.col("gpu_end_ns").max())
 _ROUNDS = 6
 """Number of rounds in which copies of nodes are traced back. Each round doubles the length of the chains of copies that
 are followed, up to 64 copies.
@@ -55,7 +54,7 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
     nodes = _read_node_activities(frames)
     singles, outer = _pair_nodes_with_ranges(ranges, nodes)
     sources = [
-        _read_launching_calls(frames),
+        read_gpu_launches(frames, ACTIVITIES).select(_COLUMNS).collect(),
         _read_graph_launches(frames),
         _read_node_activities(frames, use_original_creation_times=False),
     ]
@@ -66,14 +65,6 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
     )
     rows = pl.concat([extents.with_columns(activity=pl.lit(None, pl.UInt32)), singles]).sort("row", maintain_order=True)
     return ranges[rows["row"]].hstack(rows)
-
-
-def _read_launching_calls(frames: Frames) -> pl.DataFrame:
-    """Return the API calls that launched activities, with the first start, first end and last end of the activities."""
-    times = (frames(t).select(*CALL, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in ACTIVITIES)
-    extents = pl.concat(times).group_by(*CALL).agg(_FIRST_START, _FIRST_END, _LAST_END)
-    calls = frames("api_calls").select(*CALL, "thread_id", *_BOUNDS)
-    return calls.join(extents, on=CALL, how="inner").select(_COLUMNS).collect()
 
 
 def _read_graph_launches(frames: Frames) -> pl.DataFrame:

@@ -305,7 +305,8 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
         - ``ops``: number of distinct correlation ids, so that the launch of a whole CUDA graph counts once
         - ``children``: number of child ranges that launched activities
     """
-    ranges, launches = read_attributable_ranges(frames).collect(), read_gpu_launches(frames)
+    ranges = read_attributable_ranges(frames).collect()
+    launches = read_gpu_launches(frames, OPERATIONS).drop("gpu_first_end_ns").collect()
     range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
     extents = _compute_range_gpu_extents(range_positions, launch_positions, launches)
     if launches["activity"].n_unique() < launches.height:
@@ -317,20 +318,29 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
     return add_child_aggregates(_add_parents(projected.hstack(extents.drop("row"))), CHILDREN)
 
 
-def read_gpu_launches(frames: Frames, tables: Sequence[str] = OPERATIONS) -> pl.DataFrame:
-    """Read the API calls that launched GPU activities, with the first start and the last end of the activities.
+def read_gpu_launches(frames: Frames, tables: Sequence[str]) -> pl.LazyFrame:
+    """Read the API calls that launched GPU activities, with the extent of these activities.
 
-    The columns ``activity``, ``gpu_start_ns`` and ``gpu_end_ns`` are added. ``activity`` numbers the distinct
-    correlation ids: calls of a process with the same correlation id have the same number.
+    Args:
+        frames: Function that returns the table with a given name.
+        tables: Tables of activities.
+
+    Returns:
+        One row per call: the columns ``CALL_COLUMNS``, ``activity`` (number of the correlation id, which calls of a
+        process with the same id share), ``gpu_start_ns`` (first start), ``gpu_end_ns`` (last end) and
+        ``gpu_first_end_ns`` (first end).
     """
     times = (frames(t).select(*CALL, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in tables)
-    activities = pl.concat(times)
-    extent = activities.group_by(*CALL).agg(pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max())
-    return read_api_calls(frames).join(extent.with_row_index("activity"), on=CALL, how="inner").collect()
+    start, end = pl.col("gpu_start_ns"), pl.col("gpu_end_ns")
+    extents = pl.concat(times).group_by(*CALL).agg(start.min(), end.max(), gpu_first_end_ns=end.min())
+    return read_api_calls(frames).join(extents.with_row_index("activity"), on=CALL, how="inner")
 
 
 def compute_range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the extent of the GPU activities that were launched in each range.
+    """Return the extent of the GPU activities that were launched in each range, according to nsys.
+
+    A launch is in a range if its whole API call is, bounds included. ``correlate.project_onto_gpu`` attributes it to
+    the ranges that are open when the call starts, and counts activities instead of launches.
 
     Args:
         ranges: Ranges, with the columns ``process_id``, ``thread_id``, ``start_ns`` and ``end_ns``.

@@ -12,7 +12,7 @@ from tracekit.core.diagnosis.cures import SCALES_OF_PYTORCH, Cure, Stays, dedupl
 from tracekit.core.diagnosis.first_calls import WAITING_OPERATION, find_compile_times
 from tracekit.core.diagnosis.inspection import LOCK_CALLS
 from tracekit.core.diagnosis.ledger import measure_before
-from tracekit.core.diagnosis.model import MIN_STEPS
+from tracekit.core.diagnosis.model import MIN_STEPS, find_steps
 from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration
@@ -87,8 +87,8 @@ def _find_first_calls_of_shapes(inspection: Inspection) -> Iterator[Cure]:
     starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     claimed = np.flatnonzero(~inspection.claims.free_items & (items.lane == 0))
     calls = calls.filter(create_series(2 * inspection.measure_overlaps(claimed, starts, ends) <= ends - starts))
-    steps = np.searchsorted(model.bounds, calls["start_ns"].to_numpy(), side="right")
-    recurs = len(np.flatnonzero(np.bincount(steps))) >= _RECOMPILED_SHARE * inspection.step_count
+    steps = find_steps(model.bounds, calls["start_ns"].to_numpy())
+    recurs = len(np.flatnonzero(np.bincount(steps + 1))) >= _RECOMPILED_SHARE * inspection.step_count
     if not recurs or calls["excess_ns"].sum() < 0.01 * model.duration_ns:
         return
     middle = items.start + (items.end - items.start) // 2
