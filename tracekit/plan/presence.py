@@ -82,7 +82,9 @@ def _check_time(view: TraceView, time: Time) -> None:
     duration = view.info.get("duration_ns", "")
     if duration.isdecimal() and (start or 0) < int(duration) and (end is None or end > 0):
         return
-    known = find_time_span(view, _list_recorded_tables(*_TIMES))
+    timed = _list_recorded_tables(*_TIMES)
+    timed.remove("diagnostics")  # messages of the profiler, also from before and after the recording
+    known = find_time_span(view, timed)
     if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
         message = f"the capture has no events {_format_window(time)}"
         hint = f"the capture has events from {_format_ms(known[0])} to {_format_ms(known[1])}"
