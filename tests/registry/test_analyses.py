@@ -30,6 +30,8 @@ DTYPES = {
     "string": (pl.String, pl.Categorical, pl.Enum),
     "list<int64>": (pl.List,),
 }
+OF_CALLS = {"memcpys", "memsets"}
+"""Tables that polars may or may not read to join them with calls, because no call of the example is selected."""
 CAPTURES = ("train_amp.sqlite", "memory.sqlite", "um.sqlite", "mpi_rank0.sqlite")
 
 
@@ -74,7 +76,8 @@ def test_declared_tables_are_those_that_are_read(analysis: Analysis) -> None:
             lambda frames: compute_rows(analysis, request.with_frames(frames)),
             lambda table: schemas.create_example_frame(schemas.table(table)),
         )
-        assert {*analysis.tables} == reads.keys() - {"capture_info"}
+        skipped = OF_CALLS if analysis.tables == ("api_calls",) else set()
+        assert {*analysis.tables} == reads.keys() - {"capture_info"} - skipped
 
 
 @pytest.mark.parametrize("recipe", list_analyses(RECIPE).values(), ids=get_name)
