@@ -32,7 +32,7 @@ _SLOTS_PER_ROW, _BATCH_ROWS, _MAX_PROCESSES = 8, 1 << 16, 16
 """Maximum number of elements per row in arrays of ids, number of rows in a batch, and maximum number of processes that
 are examined one by one."""
 _LOW, _HIGH = pl.col(CALL[1]).min().alias("low"), pl.col(CALL[1]).max().alias("high")
-_PLACES = (["device_id", "context_id", "stream_id"], ["device_id", "context_id"], ["device_id"])
+_PLACES = (STREAM, STREAM[:2], STREAM[:1])
 """Columns that may identify a process, from the most to the least specific ones."""
 
 

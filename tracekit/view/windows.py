@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.trace import get_trace_view
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 250_000
 """Approximate maximum number of events on the timeline."""
-TABLES = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "osrt_calls")
+TABLES = (*schemas.list_tables("operation"), "api_calls", "nvtx_ranges", "osrt_calls")
 MIN_WINDOW = 1_000_000
 """Minimum duration of the time window around a selected event, in ns."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.relations import CALL, join_calls
+from tracekit.core.relations import CALL, THREAD, join_calls
 from tracekit.core.reports.summary import DURATION, sort_longest_first
 from tracekit.core.series import match_categories_expr
 
@@ -52,8 +52,8 @@ def cuda_memset_sync(request: Request) -> pl.DataFrame:
 
 def cuda_api_sync(request: Request) -> pl.DataFrame:
     """Calls of cudaDeviceSynchronize and cudaStreamSynchronize, in which the CPU waits for GPU activities."""
-    calls = request.frames("api_calls").select("start_ns", "end_ns", "process_id", "thread_id", "name")
-    waits = calls.filter(name_matches_expr(_WAITS)).select("start_ns", "process_id", "thread_id", "name", DURATION)
+    calls = request.frames("api_calls").select("start_ns", "end_ns", *THREAD, "name")
+    waits = calls.filter(name_matches_expr(_WAITS)).select("start_ns", *THREAD, "name", DURATION)
     return sort_longest_first(waits.collect())
 
 

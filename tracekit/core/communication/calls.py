@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals, mpi
-from tracekit.core.relations import fill_process_ids
+from tracekit.core.relations import THREAD, fill_process_ids
 from tracekit.core.series import map_categories_expr
 
 if TYPE_CHECKING:
@@ -181,7 +181,6 @@ _MPI_KINDS = {
     **dict.fromkeys(("send", "bsend", "rsend", "ssend", "isend", "ibsend", "irsend", "issend"), "send"),
     **dict.fromkeys(("recv", "irecv"), "recv"),
 }
-_THREAD = ("process_id", "thread_id")
 _DEVICE = ("process_id", "device_id")
 _KERNEL = ("kernel_id", "kernel_start_ns", "kernel_end_ns", "device_id", "stream_id")
 
@@ -198,7 +197,7 @@ def read_torch_calls(frames: Frames) -> pl.DataFrame:
         ``communicator_rank``, ``peer``, ``root``, ``recorded_type`` and ``message_bytes``. The size is defined as in
         the calls that NCCL records (see ``read_communication_calls``).
     """
-    columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
+    columns = ("range_id", "start_ns", "end_ns", *THREAD, "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()
     ranges = ranges.with_columns(name=_argument_string_expr("Collective name")).with_columns(
         kind=pl.col("name").replace_strict(_KINDS, default=None)
@@ -252,7 +251,7 @@ def read_launching_ranges(frames: Frames) -> pl.DataFrame:
         ``range_id``, ``process_id``, ``thread_id``, ``start_ns``, ``parent_id`` (the range of the call) and
         ``is_combined`` (whether it launches the kernels of earlier calls).
     """
-    columns = ("range_id", "process_id", "thread_id", "start_ns", "parent_id", "name")
+    columns = ("range_id", *THREAD, "start_ns", "parent_id", "name")
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == "user_annotation").select(columns)
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).filter(pl.col("name").str.contains(_INNER))
     return ranges.with_columns(is_combined=pl.col("name") == _COMBINED).drop("name").collect()
@@ -273,10 +272,9 @@ def add_launching_range_ids(calls: pl.DataFrame, launching_ranges: pl.DataFrame,
     inner = launching_ranges.join(launched, on="range_id", how="semi").select(range_id="parent_id")
     own = pl.concat([launched, inner]).unique().with_columns(_own=True)
     combined = launching_ranges.filter("is_combined").join(launched, on="range_id", how="semi").sort("start_ns")
-    thread = ["process_id", "thread_id"]
-    following = combined.select(*thread, "start_ns", _combined="range_id")
+    following = combined.select(*THREAD, "start_ns", _combined="range_id")
     rows = calls.sort("start_ns").join_asof(
-        following, on="start_ns", by=thread, strategy="forward", check_sortedness=False
+        following, on="start_ns", by=THREAD, strategy="forward", check_sortedness=False
     )
     rows = rows.join(own, on="range_id", how="left", maintain_order="left")
     later = pl.when(pl.col("_own").is_null()).then("_combined")
@@ -327,7 +325,7 @@ def _select_declared_columns(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _read_nccl_calls(frames: Frames) -> pl.DataFrame:
     """Return the calls that NCCL or PyTorch recorded, each with its kernel, and the NCCL kernels without a call."""
-    columns = ("range_id", "start_ns", "end_ns", *_THREAD, "name", "payload_text")
+    columns = ("range_id", "start_ns", "end_ns", *THREAD, "name", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
     calls = _add_launching_range_ids(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
@@ -388,10 +386,10 @@ def _add_launching_range_ids(ranges: pl.DataFrame) -> pl.DataFrame:
     """
     starts, ends = pl.col("name") == _GROUP_START, pl.col("name") == _GROUP_END
     step = pl.when(starts).then(1).when(ends).then(-1).otherwise(0)
-    depth = step.cum_sum().over(_THREAD)
-    depth -= pl.min_horizontal(depth.cum_min().over(_THREAD), 0)
+    depth = step.cum_sum().over(THREAD)
+    depth -= pl.min_horizontal(depth.cum_min().over(THREAD), 0)
     rows = ranges.with_columns(_depth=depth)
-    closing = pl.when(ends & (pl.col("_depth") == 0)).then("range_id").backward_fill().over(_THREAD)
+    closing = pl.when(ends & (pl.col("_depth") == 0)).then("range_id").backward_fill().over(THREAD)
     return rows.with_columns(
         unit=pl.when(pl.col("_depth") > 0).then(closing).otherwise(None).fill_null(pl.col("range_id"))
     )
@@ -524,7 +522,7 @@ def _read_mpi_calls(frames: Frames) -> pl.DataFrame:
     larger = pl.when(received).then(pl.coalesce("receive_size_bytes", "size_bytes")).otherwise("size_bytes")
     return _select_declared_columns(
         rows.select(
-            *(*_THREAD, "name", "tag", "start_ns"),
+            *(*THREAD, "name", "tag", "start_ns"),
             library=pl.lit(MPI),
             kind="operation",
             communicator=pl.when(pl.col("size").is_not_null()).then(own),

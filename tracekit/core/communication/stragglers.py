@@ -41,6 +41,7 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.communication.calls import MPI, NCCL, SYNCHRONIZING, is_nccl_kernel_expr
 from tracekit.core.communication.matching import MATCHED
+from tracekit.core.relations import THREAD
 from tracekit.core.trees import ELLIPSIS
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ PHASE_COLUMNS: dict[str, type[pl.DataType]] = {
 }
 _NUMBERS = r", (?:op_id|seq|sizes|input_op_ids) = [^/]*"
 _TIMES = ("start_ns", "end_ns")
-_THREAD = ("process_id", "thread_id")
 _ITERATION = ("process_id", "iteration")
 MIN_LOST_SHARE = 0.1
 """Smallest time that a straggler loses, as a share of the median duration of an iteration."""
@@ -280,7 +280,7 @@ def read_iterations_and_phases(frames: Frames, iterations_of_trace: Iterations) 
     waits = _find_waiting_times(frames)
     launches = _read_kernel_launches(frames)
     phases = [pl.DataFrame(schema=PHASE_COLUMNS)]
-    for (process, thread), of_thread in ranges.group_by(_THREAD, maintain_order=True):
+    for (process, thread), of_thread in ranges.group_by(THREAD, maintain_order=True):
         waiting = waits.filter(process_id=process, thread_id=thread)
         launched = launches.filter(process_id=process)
         starts, ends = of_thread["start_ns"].to_numpy(), of_thread["end_ns"].to_numpy()
@@ -300,27 +300,27 @@ def _read_ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.D
     relative to the range of the iteration, and "" for an iteration itself. The thread of the loop is the one whose
     ranges are open for the longest time.
     """
-    columns = ("range_id", *_THREAD, *_TIMES, "depth", "path")
+    columns = ("range_id", *THREAD, *_TIMES, "depth", "path")
     is_library = pl.col("domain").cast(pl.String).is_in([NCCL, MPI]).fill_null(value=False)
     is_range = (pl.col("kind").cast(pl.String) == "push_pop") & ~is_library
     ranges = frames("nvtx_ranges").filter(is_range).select(columns).collect().drop_nulls(["process_id", "end_ns"])
     ranges = select_rows_in_iterations(ranges, iterations, key_column="process_id")
     ranges = ranges.filter(pl.col("end_ns") <= pl.col("_end"))
     outermost = pl.col("depth") == pl.col("depth").min().over(*_ITERATION, "thread_id")
-    open_for = (pl.col("end_ns") - pl.col("start_ns")).filter(outermost).sum().over(_THREAD)
+    open_for = (pl.col("end_ns") - pl.col("start_ns")).filter(outermost).sum().over(THREAD)
     ranges = ranges.with_columns(_open=open_for).filter(pl.col("_open") == pl.col("_open").max().over("process_id"))
     ranges = ranges.filter(pl.col("thread_id") == pl.col("thread_id").min().over("process_id"))
     ranges = ranges.sort(*_ITERATION, "start_ns", pl.col("end_ns") * -1, "range_id")
-    threads = ranges.select(_THREAD).unique("process_id")
+    threads = ranges.select(THREAD).unique("process_id")
     first = pl.int_range(pl.len()).over(_ITERATION) == 0
     is_last = pl.col("end_ns") == pl.col("end_ns").max().over(_ITERATION)
     ranges = ranges.with_columns(_loop=first & is_last & (pl.col("start_ns") == pl.col("_start")))
     level = pl.col("depth") - pl.col("depth").filter("_loop").first().over(_ITERATION).fill_null(0)
     ranges = ranges.filter(level <= MAX_PHASE_LEVELS)
     ranges = ranges.with_columns(loop=pl.col("path").filter("_loop").first().over(_ITERATION)).filter(~pl.col("_loop"))
-    phases = ranges.select(*_THREAD, "iteration", *_TIMES, path=_compute_relative_paths(ranges.select("loop", "path")))
+    phases = ranges.select(*THREAD, "iteration", *_TIMES, path=_compute_relative_paths(ranges.select("loop", "path")))
     whole = iterations.join(threads, on="process_id", how="left", maintain_order="left")
-    whole = whole.drop_nulls("thread_id").select(*_THREAD, "iteration", *_TIMES, path=pl.lit(""))
+    whole = whole.drop_nulls("thread_id").select(*THREAD, "iteration", *_TIMES, path=pl.lit(""))
     return pl.concat([whole, phases])
 
 
@@ -350,7 +350,9 @@ def _compute_relative_paths(paths: pl.DataFrame) -> pl.Series:
 def select_rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, key_column: str) -> pl.DataFrame:
     """Return the rows that start in an iteration, with ``iteration`` and its bounds ``_start`` and ``_end``.
 
-    Iterations with the same value in the column ``key_column`` must not overlap.
+    Iterations with the same value in the column ``key_column`` must not overlap. Unlike
+    ``Iterations.find_call_iterations``, this function divides many ranks in one pass, and rows of ranks without
+    iterations are in none.
     """
     bounds = iterations.select(key_column, "iteration", _start="start_ns", _end="end_ns").sort("_start")
     joined = rows.sort("start_ns").join_asof(
@@ -365,8 +367,8 @@ def _find_waiting_times(frames: Frames) -> pl.DataFrame:
     is_wait = name.str.contains("Synchronize") | (name.str.contains("emcpy") & ~name.str.contains("Async"))
     ranges = frames("nvtx_ranges").filter(pl.col("domain").cast(pl.String) == NCCL)
     tables = [frames("api_calls").filter(is_wait), ranges, frames("mpi_calls")]
-    waits = pl.concat([t.select(*_THREAD, *_TIMES) for t in tables]).collect()
-    return intervals.merge_intervals(waits, by=_THREAD)
+    waits = pl.concat([t.select(*THREAD, *_TIMES) for t in tables]).collect()
+    return intervals.merge_intervals(waits, by=THREAD)
 
 
 def _read_kernel_launches(frames: Frames) -> pl.DataFrame:

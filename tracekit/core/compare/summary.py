@@ -12,6 +12,7 @@ import polars as pl
 
 from tracekit.core.compare.names import normalize_categorical_names_expr
 from tracekit.core.diagnosis.idle import list_idle_times
+from tracekit.core.relations import CALL, THREAD
 from tracekit.core.rollup import groups
 from tracekit.core.series import map_categories_expr
 from tracekit.core.steps import list_notes_by_rank
@@ -118,16 +119,16 @@ RECORDED = {
 }
 """Tables whose presence shows which data a capture recorded, by name of the data."""
 READ_COLUMNS: Mapping[str, Sequence[str]] = {
-    "graph_launches": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns"),
-    "kernels": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns", "short_name", "name"),
-    "memcpys": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns", "copy_kind", "bytes"),
-    "memsets": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns", "bytes"),
-    "api_calls": ("api_call_id", "process_id", "thread_id", "correlation_id", "start_ns", "end_ns", "name"),
-    "nvtx_ranges": ("range_id", "kind", "process_id", "thread_id", "domain_id", "domain", "start_ns", "end_ns", "name"),
-    "jit_operations": ("process_id", "thread_id", "start_ns", "end_ns", "name"),
-    "osrt_calls": ("process_id", "thread_id", "start_ns", "end_ns", "name", "event_class"),
-    "cpu_scheduling": ("process_id", "thread_id", "timestamp_ns", "is_scheduled_in", "thread_state"),
-    "cpu_samples": ("process_id", "thread_id", "timestamp_ns"),
+    "graph_launches": (*CALL, "device_id", "start_ns", "end_ns"),
+    "kernels": (*CALL, "device_id", "start_ns", "end_ns", "short_name", "name"),
+    "memcpys": (*CALL, "device_id", "start_ns", "end_ns", "copy_kind", "bytes"),
+    "memsets": (*CALL, "device_id", "start_ns", "end_ns", "bytes"),
+    "api_calls": ("api_call_id", *THREAD, "correlation_id", "start_ns", "end_ns", "name"),
+    "nvtx_ranges": ("range_id", "kind", *THREAD, "domain_id", "domain", "start_ns", "end_ns", "name"),
+    "jit_operations": (*THREAD, "start_ns", "end_ns", "name"),
+    "osrt_calls": (*THREAD, "start_ns", "end_ns", "name", "event_class"),
+    "cpu_scheduling": (*THREAD, "timestamp_ns", "is_scheduled_in", "thread_state"),
+    "cpu_samples": (*THREAD, "timestamp_ns"),
 }
 """Recorded columns that a summary of all kinds reads, keyed by table, so that they can be read in one pass."""
 CAPTURE_FACTS = ("tool", "tool_version", "driver_version", "cuda_version", "cpu_model", "os")

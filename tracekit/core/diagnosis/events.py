@@ -15,7 +15,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.diagnosis import kinds
-from tracekit.core.relations import ACTIVITIES, CALL, STREAM, find_first_row_numbers
+from tracekit.core.relations import ACTIVITIES, CALL, STREAM, THREAD, find_first_row_numbers
 from tracekit.core.series import decode_categories, map_categories_expr
 from tracekit.system.sorting import create_series
 
@@ -55,8 +55,8 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "memsets": ("memset_id", "bytes", *_STREAM_AND_GRAPH),
     "graph_launches": ("graph_launch_id", "graph_exec_id", *STREAM[1:]),
     "syncs": ("context_id", "stream_id", "event_sync_id"),
-    "osrt_calls": ("process_id", "thread_id", "start_ns", "end_ns", "name"),
-    **dict.fromkeys(("cpu_samples", "python_samples"), ("timestamp_ns", "process_id", "thread_id", "stack_id")),
+    "osrt_calls": (*THREAD, "start_ns", "end_ns", "name"),
+    **dict.fromkeys(("cpu_samples", "python_samples"), ("timestamp_ns", *THREAD, "stack_id")),
 }
 """The columns that the diagnosis reads of large tables, keyed by table, in addition to those of the roll-up."""
 
@@ -268,7 +268,7 @@ def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame,
     is_process = pl.col("process_id").eq_missing(pl.lit(process, pl.Int64))
     calls = (
         frames("api_calls")
-        .select("process_id", "correlation_id", "thread_id", "start_ns", "end_ns", "name", call_id="api_call_id")
+        .select(*CALL, "thread_id", "start_ns", "end_ns", "name", call_id="api_call_id")
         .with_row_index("row")
         .filter(is_process & (pl.col("end_ns") >= pl.col("start_ns")))
         .sort("start_ns", -pl.col("end_ns"), maintain_order=True)

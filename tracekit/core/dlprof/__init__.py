@@ -21,6 +21,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.events import READ_COLUMNS as DIAGNOSIS_COLUMNS
 from tracekit.core.dlprof.aggregated import AggregatedTables
+from tracekit.core.relations import THREAD
 from tracekit.core.rollup import tables as rollup_tables
 from tracekit.core.series import spill_frame
 from tracekit.system import memory
@@ -55,9 +56,9 @@ _OWN_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "memsets": ("bytes",),
     "syncs": ("sync_type", "event_id"),
     "osrt_calls": ("event_class",),
-    "jit_operations": ("start_ns", "end_ns", "process_id", "thread_id", "name", "operation_type", "entry_type"),
-    "cpu_scheduling": ("timestamp_ns", "process_id", "thread_id", "is_scheduled_in", "thread_state"),
-    "cpu_samples": ("timestamp_ns", "process_id", "thread_id"),
+    "jit_operations": ("start_ns", "end_ns", *THREAD, "name", "operation_type", "entry_type"),
+    "cpu_scheduling": ("timestamp_ns", *THREAD, "is_scheduled_in", "thread_state"),
+    "cpu_samples": ("timestamp_ns", *THREAD),
 }
 _COLUMNS = (rollup_tables.READ_COLUMNS, _OWN_COLUMNS, DIAGNOSIS_COLUMNS)
 READ_COLUMNS: Mapping[str, tuple[str, ...]] = {

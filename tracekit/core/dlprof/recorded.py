@@ -11,6 +11,7 @@ import polars as pl
 
 from tracekit.core.dlprof import advice
 from tracekit.core.dlprof.frames import AXES, DOMAIN, INSTANCE_STRINGS, OP_STRINGS, DatabaseFrames
+from tracekit.core.relations import THREAD
 from tracekit.core.series import decode_categories_expr
 
 DIALECT_MODES = {"pyprof": (4, "pytorch"), "emit-nvtx": (4, "pytorch")}
@@ -46,7 +47,7 @@ _NO_DEVICES = pl.DataFrame(
 _INSTANCE = ((pl.col("op") + 1).alias("read_only_ops_id"), pl.col("index").alias("op_instance"))
 _API_TIMES = {"api_start": pl.col("start_ns"), "api_stop": pl.col("end_ns")}
 _GPU_TIMES = {"gpu_start": pl.col("gpu_start_ns"), "gpu_stop": pl.col("gpu_end_ns")}
-_THREAD = {c: pl.col(c).fill_null(0) for c in ("process_id", "thread_id")}
+_THREAD = {c: pl.col(c).fill_null(0) for c in THREAD}
 _DEVICE_AND_THREAD = {"device_id": pl.col("device_id"), **_THREAD}
 
 

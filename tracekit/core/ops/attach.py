@@ -33,11 +33,11 @@ MODULE_LOAD_PATTERN = r"^cu(?:da)?(?:Library|Module)Load"
 """Regular expression that matches the names of the API functions that load code onto a GPU."""
 TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync": "syncs", "graph": "graph_launches"}
 COLUMNS = (
-    *("call", "kind", "activity", "call_id", "start_ns", "end_ns", "process_id", "thread_id", "name"),
+    *("call", "kind", "activity", "call_id", "start_ns", "end_ns", *THREAD, "name"),
     *("gpu_start_ns", "gpu_end_ns", "device_id"),
 )
 _ROW_NUMBERS = ("call", "activity", "instance")
-_OF_CALLS = {"call_id": "api_call_id"} | {c: c for c in ("start_ns", "end_ns", "process_id", "thread_id")}
+_OF_CALLS = {"call_id": "api_call_id"} | {c: c for c in ("start_ns", "end_ns", *THREAD)}
 _OF_ACTIVITIES = {"gpu_start_ns": pl.Int64, "gpu_end_ns": pl.Int64, "device_id": pl.Int32}
 
 
@@ -126,7 +126,7 @@ def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
         "call",
         pl.col("kind").fill_null("call"),
         *["activity", "call_id", "start_ns", "end_ns"],
-        *["process_id", "thread_id"],
+        *THREAD,
         pl.coalesce("kernel_name", "name", pl.lit("", pl.Categorical)).alias("name"),
         *["gpu_start_ns", "gpu_end_ns", "device_id"],
     )

@@ -357,7 +357,7 @@ def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
         pl.when("backward").then(pl.lit("bprop")).when(pl.col("is_framework_op") & ~updates).then(pl.lit("fprop"))
     )
     return ops.select(
-        *["start_ns", "end_ns", "process_id", "thread_id", "range_id", "parent", "sequence_number", "forward"],
+        *["start_ns", "end_ns", *THREAD, "range_id", "parent", "sequence_number", "forward"],
         op_name=pl.coalesce(forward["op_name"], own["op_name"]),
         op_type=pl.coalesce(forward["type"], own["type"], remove_star_expr(pl.col("label"))),
         direction=direction,

@@ -65,7 +65,7 @@ def build_domain_timeline(
         node=node,
     )
     optional = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]
-    times = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
+    times = ["start_ns", "end_ns", *THREAD, "range_id"]
     rows = ranges.select(*times, *optional).with_columns(parent=parent).hstack(named)
     return Timeline(build_timeline_instances(rows), tree=tree)
 

@@ -33,7 +33,7 @@ def _build_timeline(capture: DialectTables) -> Timeline:
     parent, ranges = capture.nested_ranges.parent, capture.ranges
     tree, paths = build_op_tree_and_paths(parent, ranges["text"], ranges.select(THREAD))
     rows = ranges.hstack(paths).select(
-        *["start_ns", "end_ns", "process_id", "thread_id", "range_id"],
+        *["start_ns", "end_ns", *THREAD, "range_id"],
         parent=parent,
         op_name="path",
         op_type=remove_star_expr(pl.col("label")),

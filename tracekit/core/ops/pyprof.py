@@ -14,6 +14,7 @@ from tracekit.core.intervals import latest_end_before_expr
 from tracekit.core.intervals.containment import find_last_containers
 from tracekit.core.ops import emit_nvtx
 from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline, add_parsed_names, build_timeline_instances
+from tracekit.core.relations import THREAD
 from tracekit.core.series import decode_categories_expr, map_categories_expr, match_categories_expr, string_ranks_expr
 
 _IO = ("fread", "fwrite")
@@ -22,11 +23,10 @@ _DALI = {
     "[DALI][Executor] RunGPU": "DALI/RunCPU",  # DLProf 1.8.0 lists both kinds of steps under this name.
     "[DALI][Executor] RunMixed": "DALI/RunMixed",
 }
-_COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_name", "op_type")
-THREAD = ["process_id", "thread_id"]
+_COLUMNS = ("start_ns", "end_ns", *THREAD, "range_id", "op_name", "op_type")
 _OP = r"(?s)'mod'.*'op'"
 _SEQUENCE = r"seq = (\d{1,18})"
-_TIMES = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
+_TIMES = ["start_ns", "end_ns", *THREAD, "range_id"]
 _UNKNOWN = {c: pl.lit(None, pl.String).alias(c) for c in ("input_names", "input_shapes", "parameters")}
 
 
@@ -55,7 +55,7 @@ def _select_ranges_of_domain(capture: DialectTables, domain: str) -> pl.DataFram
 
 def _read_file_access_calls(capture: DialectTables) -> pl.DataFrame:
     """Return the calls of ``fread`` and ``fwrite`` as ops."""
-    columns = ["start_ns", "end_ns", "process_id", "thread_id"]
+    columns = ["start_ns", "end_ns", *THREAD]
     calls = capture.frames("osrt_calls").filter(match_categories_expr(pl.col("name"), lambda name: name.is_in(_IO)))
     named = calls.select(
         *columns,

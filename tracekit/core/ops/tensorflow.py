@@ -11,6 +11,7 @@ import polars as pl
 
 from tracekit.core.ops import identity
 from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline, add_parsed_names, build_timeline_instances
+from tracekit.core.relations import THREAD
 
 DOMAIN = "tensorflow-core"
 CUSTOM = "CustomNVTX"
@@ -60,7 +61,7 @@ def _read_start_end_ops(capture: DialectTables) -> pl.DataFrame:
     ranges = capture.frames("nvtx_ranges").filter(is_op).select(columns).drop_nulls("text").collect()
     parsed = _parse_names(ranges.select(pl.col("text").unique(maintain_order=True).cast(pl.String)))
     named = add_parsed_names(ranges, parsed)
-    times = ["start_ns", "process_id", "thread_id", "range_id"]
+    times = ["start_ns", *THREAD, "range_id"]
     ends = pl.col("end_ns").fill_null(capture.last_ns)
     return named.select(*times, ends, op_name="label", op_type="type")
 

@@ -39,14 +39,15 @@ JOINED = {
     "ops": {"op_type": "op_type"},
 }
 """Columns that a view of details adds, with their names in the view, by the table that contains the columns."""
-ACTIVITIES = {
-    "kernels": ("kernel", "kernel_id", "name"),
-    "memcpys": ("memcpy", "memcpy_id", "copy_kind"),
-    "memsets": ("memset", "memset_id", "memory_kind"),
-    "graph_launches": ("graph", "graph_launch_id", None),
-}
-"""Tables in the view ``gpu_activities``: the kind of their rows, their id, and the column with the name."""
-_SHARED = ("rank", "start_ns", "end_ns", "process_id", "device_id", "context_id", "stream_id", "correlation_id")
+_ACTIVITIES = dict(
+    zip(
+        schemas.list_tables("activity"),
+        (("kernel", "name"), ("memcpy", "copy_kind"), ("memset", "memory_kind"), ("graph", None)),
+        strict=True,
+    )
+)
+"""Tables in the view ``gpu_activities``: the kind of their rows, and the column with the name."""
+_SHARED = ("rank", "start_ns", "end_ns", "process_id", *schemas.get_key("stream"), "correlation_id")
 _ADDED = ("api_call_id", "api_start_ns", "thread_id", "range_id", "range_name", "range_path", "op_id", "op_name")
 SUMMARIES = {
     "kernel_summary": ("kernels", ("name",)),
@@ -232,7 +233,7 @@ def build_view_queries(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterat
     for details in DETAILS:
         if details.table in schemas:
             yield details.view, _build_details_query(schemas, details.table, keys)
-    if all(table in schemas for table in ACTIVITIES):
+    if all(table in schemas for table in _ACTIVITIES):
         yield "gpu_activities", _build_activities_query(schemas)
     for view, (table, columns) in SUMMARIES.items():
         if table in schemas:
@@ -270,13 +271,14 @@ def _list_joined_keys(schemas: Mapping[str, TableSchema], schema: TableSchema, k
 
 
 def _build_activities_query(schemas: Mapping[str, TableSchema]) -> str:
-    return " UNION ALL ".join(_build_activity_query(schemas[table], *ACTIVITIES[table]) for table in ACTIVITIES)
+    return " UNION ALL ".join(_build_activity_query(schemas[table], *_ACTIVITIES[table]) for table in _ACTIVITIES)
 
 
-def _build_activity_query(schema: TableSchema, kind: str, id_column: str, name_column: str | None) -> str:
+def _build_activity_query(schema: TableSchema, kind: str, name_column: str | None) -> str:
     shared = [quote_identifier(c) for c in (*_SHARED, *_ADDED) if c in schema.names]
+    number = quote_identifier(schemas.table(schema.name).key[0])
     named = "NULL" if name_column is None else quote_identifier(name_column)
-    added = f"{quote_identifier(id_column)} AS activity_id, {named} AS name, end_ns - start_ns AS duration_ns"
+    added = f"{number} AS activity_id, {named} AS name, end_ns - start_ns AS duration_ns"
     return f"SELECT '{kind}' AS kind, {added}, {', '.join(shared)} FROM {quote_identifier(schema.name)}"  # noqa: S608 - names are quoted
 
 

@@ -221,7 +221,7 @@ class Page:
 WHOLE_CAPTURE = "This page shows the whole capture, not only the aggregated iterations."
 WITH_ITERATIONS = (*schemas.list_tables("kernel"), "ops")
 """Tables without which a capture has no iterations."""
-DRAWN = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "gpu_metrics")
+DRAWN = (*schemas.list_tables("operation"), "api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "gpu_metrics")
 """Tables with events on the timeline."""
 
 PAGES: Mapping[str, Page] = {
