@@ -32,6 +32,12 @@ def test_the_last_interval_that_holds_an_item(items: list, intervals: list) -> N
         assert find_last_containers(asked, known, by=by).to_list() == expected
 
 
+def test_an_item_that_ends_before_it_starts_is_in_an_interval_only_if_asked() -> None:
+    item, around = frame([(1, 1, 5, -2)]), frame([(1, 1, 0, 9)])
+    found = [find_last_containers(item, around, by=["process_id"], allow_inverted=a).to_list() for a in (False, True)]
+    assert found == [[None], [0]]
+
+
 def dealt(calls: list[dict], instances: list[dict]) -> list[tuple[int | None, int | None]]:
     """Deal calls to ops one after the other, from the last to the first, as DLProf does."""
     found: dict[int, tuple[int | None, int | None]] = {}
