@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import polars as pl
@@ -229,6 +230,14 @@ def test_summaries_of_ranks_are_read_from_rows() -> None:
 def test_chosen_steps_are_named() -> None:
     text = capture(COLD, COLD_KERNELS, span=(2, 3)).step_summary.describe()
     assert text.endswith("100 % of the GPU time lie in steps; step 2 to step 3 are aggregated.")
+
+
+def test_long_names_are_shortened_in_sentences() -> None:
+    name = f"first {'n' * 100_000} last"
+    times = [100 * n for n in range(3)]
+    rollup = capture([(name, 1, t, t + 90) for t in times], [(1, t + 10, t + 20, t + 80) for t in times])
+    text = rollup.step_summary.describe()
+    assert re.search(r"^3 steps, delimited by the range 'first n{47}…n{21} last';", text)
 
 
 def test_a_capture_without_steps() -> None:

@@ -16,6 +16,7 @@ from tracekit.core import intervals
 from tracekit.core.figures import timeline
 from tracekit.plots import FIGURES, bars, labels, lines, theme
 from tracekit.registry.analyses import list_analyses
+from tracekit.text import shorten_middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -289,7 +290,7 @@ def test_units() -> None:
     assert labels.format_nanoseconds(1_234_567) == "1,234,567 ns (1.235 ms)"
     assert labels.format_nanoseconds(999) == "999 ns"
     assert [labels.format_bytes(n) for n in (5, 3 << 20)] == ["5 bytes", "3,145,728 bytes (3.00 MiB)"]
-    assert len(labels.shorten_middle("x" * 99, 40)) == 40
+    assert len(shorten_middle("x" * 99, 40)) == 40
     assert labels.format_hover_name("y" * 100) == "y" * 90 + "<br>" + "y" * 10
 
 

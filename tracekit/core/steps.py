@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.core.ops.attach import MODULE_LOAD_PATTERN, ON_GPU, TABLES
+from tracekit.text import shorten_middle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,7 +180,8 @@ class StepSummary:
         if self.key_op is None:
             return "No range delimits steps, so the whole capture is one step" + self._describe_coverage() + "."
         each = " each" if self.ranks > 1 else ""
-        count = f"{self.steps:,} step{'' if self.steps == 1 else 's'}{each}, delimited by the range '{self.key_op}'"
+        key_op = shorten_middle(self.key_op)
+        count = f"{self.steps:,} step{'' if self.steps == 1 else 's'}{each}, delimited by the range '{key_op}'"
         return count + self._describe_coverage() + self._describe_selection() + "."
 
     def _describe_coverage(self) -> str:
@@ -196,7 +198,7 @@ class StepSummary:
                 names = "the first step is" if number == 1 else f"the first {number} steps are"
                 parts.append(f"{names} warm-up and {treatment}")
         if self.aggregated < self.steps - self.warm_up:
-            parts.append(f"{self.first} to {self.last} are aggregated")
+            parts.append(f"{shorten_middle(self.first)} to {shorten_middle(self.last)} are aggregated")
         return "".join(f"; {part}" for part in parts)
 
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.text import to_printable
+from tracekit.text import shorten_middle, to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,14 +25,6 @@ _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 def escape_markup(text: str) -> str:
     """Return a text in which control characters, and characters that plotly would interpret, are escaped."""
     return to_printable(text).translate(_ESCAPES)
-
-
-def shorten_middle(text: str, max_length: int = LABEL_LENGTH) -> str:
-    """Return a string with at most ``max_length`` characters. The middle of a longer string is replaced by "…"."""
-    if len(text) <= max_length:
-        return text
-    tail = (max_length - 1) // 3
-    return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def format_short_label(name: str | None, max_length: int = LABEL_LENGTH) -> str:

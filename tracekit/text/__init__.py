@@ -27,6 +27,8 @@ _NOT_ASCII_PRINTABLE = re.compile(r"[^ -~]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _MAX_NS = 1 << 62
+MAX_NAME_LENGTH = 80
+"""Maximum number of characters of a name of a capture in a sentence."""
 _MAX_X_ESCAPE, _MAX_U_ESCAPE = 1 << 8, 1 << 16
 
 
@@ -40,6 +42,14 @@ def to_printable(text: str, *, keep: str = "") -> str:
     return _NOT_ASCII_PRINTABLE.sub(
         lambda match: match[0] if match[0] in keep else _escape_for_terminal(match[0]), text
     )
+
+
+def shorten_middle(text: str, max_length: int = MAX_NAME_LENGTH) -> str:
+    """Return a string with at most ``max_length`` characters. The middle of a longer string is replaced by "…"."""
+    if len(text) <= max_length:
+        return text
+    tail = (max_length - 1) // 3
+    return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def replace_surrogates(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tracekit.text import shorten_middle
+
 STEP_TITLE, KERNELS_TITLE = "Time of a steady step", "Time of the measured kernels"
 """Titles of the ledger of a step, and of that of single kernels."""
 REST = "rest"
@@ -31,7 +33,7 @@ class LedgerRow(NamedTuple):
     @property
     def label(self) -> str:
         """The part and its place."""
-        return f"{self.part} in '{self.place}'" if self.place else self.part
+        return f"{self.part} in '{shorten_middle(self.place)}'" if self.place else self.part
 
 
 @dataclass(frozen=True, slots=True)

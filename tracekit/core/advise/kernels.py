@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.relations import STREAM
-from tracekit.text import format_duration
+from tracekit.text import format_duration, shorten_middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
 DURATION = pl.col("end_ns") - pl.col("start_ns")
-MAX_NAME_LENGTH = 80
 _TIMES_ON_GPU = {"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}
 MIN_IMBALANCE_PERCENT, MIN_VARIATION, MIN_ITERATIONS = 10, 0.25, 4
 _COLLECTIVE = pl.col("name").cast(pl.String).str.starts_with("nccl").fill_null(value=False)
@@ -93,11 +92,6 @@ class IterationActivity:
         return 100 * time_ns / self.duration_ns
 
 
-def shorten_name(name: str) -> str:
-    """Shorten a name to at most 80 characters by replacing its beginning with an ellipsis."""
-    return name if len(name) <= MAX_NAME_LENGTH else "…" + name[1 - MAX_NAME_LENGTH :]
-
-
 def sum_durations(rows: pl.DataFrame) -> int:
     """Return the sum of the durations of the intervals, in ns."""
     return int(rows.select(DURATION.sum()).item())
@@ -157,7 +151,7 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
     if not slow.height:
         return
     time = int((slow["length"] - typical).sum())
-    names, first = [shorten_name(name) for name in slow["name"].head(5)], slow.row(0, named=True)
+    names, first = [shorten_middle(name) for name in slow["name"].head(5)], slow.row(0, named=True)
     problem = "Some iterations take much longer than the others"
     longest = format_duration(first["length"])
     evidence = (
@@ -236,7 +230,7 @@ def overrunning_kernels(activity: IterationActivity) -> Iterator[Finding]:
     subject = f"1 {one} runs" if rows.height == 1 else f"{rows.height} {many} run"
     evidence = (
         f"{subject} over the start of the next {one} of the same stream, by up to {format_duration(overrun[worst])} "
-        f"({shorten_name(names[int(rows['row'][worst])])})"
+        f"({shorten_middle(names[int(rows['row'][worst])])})"
     )
     advice = (
         f"Do not trust the GPU times of this capture: {many} of one stream run one after the other, so the recorded "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.text import shorten_middle
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -52,7 +54,8 @@ def have_comparable_iterations(a: Summary, b: Summary) -> bool:
 def _generate_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> Iterator[str]:
     for fact, title in _TITLES.items():
         if fact in a.facts and fact in b.facts and a.facts[fact] != b.facts[fact]:
-            yield f"{title} differ: {a.facts[fact]} (A), {b.facts[fact]} (B)"
+            values = [shorten_middle(side.facts[fact]) if fact == "key_op" else side.facts[fact] for side in (a, b)]
+            yield f"{title} differ: {values[0]} (A), {values[1]} (B)"
     if a.facts.get("names") != b.facts.get("names"):
         yield "names were normalized on one side only, so the same events may have different names"
     for side, other, name, other_name in ((a, b, "A", "B"), (b, a, "B", "A")):

@@ -50,7 +50,7 @@ from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
 from tracekit.errors import TracekitError
 from tracekit.system.sorting import create_series
-from tracekit.text import format_duration
+from tracekit.text import format_duration, shorten_middle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -593,7 +593,7 @@ def _write_sentence_of_rank(step: StepFigures, parts: Sequence[LedgerPart]) -> s
 
 
 def _describe_cause(cause: CauseOfTime, step_ns: int) -> str:
-    where = f" in '{cause.place.range}'" if cause.place.range else ""
+    where = f" in '{shorten_middle(cause.place.range)}'" if cause.place.range else ""
     saving = format_duration(cause.saving.likely * step_ns)
     name = cause.cause.replace("_", " ")
     verb = "costs" if re.search(r"[^s]s$", name) is None else "cost"

@@ -45,7 +45,7 @@ from tracekit.core.diagnosis.measured import (
 from tracekit.core.ncu.roofline import NEAR_PEAK
 from tracekit.core.series import decode_categories, map_categories_expr
 from tracekit.system.sorting import create_series
-from tracekit.text import format_duration
+from tracekit.text import format_duration, shorten_middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 TABLE = "ncu_launches"
 SCOPE = "only isolated kernels were measured, so the time between them, and what runs beside them, is unknown"
-_MAX_ROW_IDS, _MAX_NAME = 100, 80
+_MAX_ROW_IDS = 100
 _LIMITED_SHARE = 0.5
 _CHECK = "measure the kernels again with ncu, and compare their durations"
 _RECORD_TIMES = "ncu --set basic, or add gpu__time_duration.sum to --metrics"
@@ -262,9 +262,8 @@ def _create_cause(part: _Part, measured: Measurements, places: pl.Series, total:
 def _describe_evidence(part: _Part, measured: Measurements, own: Int64s, longest: int) -> str:
     """Return what was counted, the longest kernel, its metrics, and what Nsight Compute's rules estimate."""
     name = str(measured.limits["name"].cast(pl.String)[longest] or "?")
-    shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
     text = f"{len(own):,} of {measured.limits.height:,} kernels {part.evidence}, for {format_duration(int(own.sum()))}"
-    text += f"; the longest is {shown}"
+    text += f"; the longest is {shorten_middle(name)}"
     metrics = measured.describe(part.rows)
     text += f"; on average, Nsight Compute measured {metrics}" if metrics else ""
     columns = {"memory_layout": ("layout_speedup",), "low_occupancy": ("grid_speedup", "warps_speedup")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.text import format_duration
+from tracekit.text import format_duration, shorten_middle
 from tracekit.text.explanations import KERNELS_TITLE, REST, STEP_TITLE, CauseText, Explanation, LedgerRow
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def list_ledger_rows(parts: Sequence[LedgerPart], max_parts: int = MAX_PARTS) ->
 
 def write_title(cause: CauseOfTime) -> str:
     """Return the name and the place of a cause."""
-    place = f" in '{cause.place.range}'" if cause.place.range else ""
+    place = f" in '{shorten_middle(cause.place.range)}'" if cause.place.range else ""
     return f"{cause.cause.replace('_', ' ')}{place}"
 
 
@@ -80,7 +80,7 @@ def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
     if cause.saving.high == 0:
         saving = "unsure: no saving is predicted" if cause.status == "unsure" else "healthy"
     after = f", {cause.after:.0%} after those above" if index and cause.after else ""
-    functions = cause.place.functions
+    functions = [shorten_middle(function) for function in cause.place.functions]
     return CauseText(
         cause=cause.cause,
         title=write_title(cause),

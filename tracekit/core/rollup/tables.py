@@ -69,7 +69,7 @@ def build_op_instances(rollup: Rollup) -> pl.DataFrame:
     return instances.select(
         *[*_TIMES, *THREAD, "op_name", "range_id", "sequence_number", "input_names", "input_shapes", "parameters"],
         op_instance_id=number,
-        op_id=rollup.ops["op_id"].gather(instances["op"]),
+        op_id=rollup.ops["op_id"].cast(pl.Categorical).gather(instances["op"]),
         iteration=rollup.complete.iteration,
         parent_id="parent",
         forward_id="forward",
@@ -150,7 +150,8 @@ def find_activity_ops(rollup: Rollup, table: str) -> pl.DataFrame:
         pl.repeat(None, rows, dtype=pl.Int64, eager=True).scatter(activities["activity"], values) for values in columns
     )
     op = ops.instances["op"].gather(instance)
-    rows = ops.ops.select(pl.col("op_id", "op_name", "direction").gather(op))
+    names = ops.ops.select("op_name", "direction", op_id=pl.col("op_id").cast(pl.Categorical))
+    rows = names.select(pl.col("op_id", "op_name", "direction").gather(op))
     return rows.with_columns(op_instance_id=instance, iteration=iteration)
 
 

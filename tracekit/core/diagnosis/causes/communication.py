@@ -10,7 +10,7 @@ import polars as pl
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import COMPUTE_CLASSES
 from tracekit.system.sorting import create_series
-from tracekit.text import format_duration
+from tracekit.text import format_duration, shorten_middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ def communication_exposed(inspection: Inspection) -> Iterator[Cure]:
         )
         cure.evidence = (
             f"{inspection.describe_count(len(own), 'collective|collectives')}"
-            + (f" of communicator {communicator}" if communicator else "")
+            + (f" of communicator {shorten_middle(communicator)}" if communicator else "")
             + f": {inspection.describe_time(total)}, of which {exposed / max(1.0, total):.0%} while no computation "
             "runs"
         )

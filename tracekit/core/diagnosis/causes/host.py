@@ -15,7 +15,7 @@ from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import MIN_STEPS, find_steps
 from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE
 from tracekit.system.sorting import create_series
-from tracekit.text import format_duration
+from tracekit.text import format_duration, shorten_middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,9 +105,10 @@ def _find_first_calls_of_shapes(inspection: Inspection) -> Iterator[Cure]:
         (inspection.claims.take_items(rows), (min(1.0, 3 * remaining + 0.05), min(1.0, remaining + 0.01), remaining))
     ]
     names = calls.group_by("name").agg(pl.col("excess_ns").sum()).sort("excess_ns", "name", descending=[True, False])
-    which = f"{calls.height:,} first calls, mostly of {names['name'][0]}, take"
+    name = shorten_middle(str(names["name"][0]))
+    which = f"{calls.height:,} first calls, mostly of {name}, take"
     if calls.height == 1:
-        which = f"the first call of {names['name'][0]} takes"
+        which = f"the first call of {name} takes"
     cure.evidence = f"{which} {format_duration(excess)} longer than later calls of the same shapes"
     yield cure
 
@@ -425,7 +426,9 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     if waits:
         name = waits[0][0]
         is_lock = pl.Series([name]).str.contains(LOCK_CALLS).item()
-        cure.evidence += f", mostly in {name}" + (", waiting for a lock or another thread" if is_lock else "")
+        cure.evidence += f", mostly in {shorten_middle(name)}" + (
+            ", waiting for a lock or another thread" if is_lock else ""
+        )
     gil = inspection.measure_gil_share(rows)
     if gil >= _GIL_SHARE:
         cure.evidence += f"; {gil:.0%} of the samples wait for the GIL of Python, which another thread holds"
