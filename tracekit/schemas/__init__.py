@@ -58,6 +58,8 @@ class Column:
         references: Column of another table whose values this column contains, such as ``devices.device_id``. None if
             the column refers to no other column.
         values: The allowed values. Empty if all values of the type are allowed.
+        title: Title on pages, without the unit. None if it is derived from the name.
+        formula: How the values are computed. None if ``doc`` says all about it.
     """
 
     name: str
@@ -67,6 +69,8 @@ class Column:
     nullable: bool = False
     references: str | None = None
     values: tuple[str, ...] = ()
+    title: str | None = None
+    formula: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
