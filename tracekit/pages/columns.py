@@ -17,10 +17,14 @@ _UNIT = re.compile(r" \(([^()]+)\)$")
 _SUFFIXES = {"_ns": NANOSECONDS, "_bytes": BYTES, "_percent": PERCENT}
 _SHOWN_UNITS = (NANOSECONDS, POINT, BYTES, PERCENT, ID, "")
 """Units that are not part of a title, because the values contain them or have none."""
-_POINT = re.compile(r"(?:^|[ _])(?:start|end|allocated|freed|peak time|timestamp)(?: time)?(?:_ns)?$")
+_POINT = re.compile(r"(?:^| )(?:start|end|allocated|freed|peak time|timestamp)(?: time)?$")
+_CLOCK_TIME = re.compile(r"\butc\b|^wall time$")
+_COUNT = re.compile(r"(\w+) count\b", re.IGNORECASE)
+_RATE = re.compile(r" (?:gb|bytes) per s$| ppm$| hz$")
 _ABBREVIATIONS = (
     *("ID", "GPU", "GPUs", "CPU", "CPUs", "API", "SM", "NVTX", "UTC", "CUDA", "MPI", "DRAM", "L1", "L2", "UUID"),
-    *("OSRT", "JIT", "NCCL", "PID", "TID", "GUID", "FLOP", "TC", "IO", "SQL"),
+    *("OSRT", "JIT", "NCCL", "PID", "TID", "GUID", "FLOP", "TC", "SQL", "UCX", "NIC", "LID", "IP", "DMA", "DXG", "KHR"),
+    *("WDDM", "DX12", "NVAPI", "OpenACC", "OpenMP", "Tensor"),
 )
 _WORDS = {word.lower(): word for word in _ABBREVIATIONS} | {
     "avg": "mean",
@@ -34,6 +38,7 @@ _WORDS = {word.lower(): word for word in _ABBREVIATIONS} | {
     "num": "",
     "no.": "",
     "#": "",
+    "is": "",
     "lvl": "level",
     "inst": "instances",
     "kern": "kernel",
@@ -41,7 +46,11 @@ _WORDS = {word.lower(): word for word in _ABBREVIATIONS} | {
     "orig": "original",
     "src": "source",
     "dst": "destination",
+    "io": "I/O",
+    "core": "Core",
+    "cores": "Cores",
 }
+"""How words of names are written in titles. All other words are written in lowercase."""
 
 
 class ColumnText(NamedTuple):
@@ -86,20 +95,36 @@ def describe_column(name: str, declared: Column | None = None) -> ColumnText:
     words = base.replace("_", " ").lower()
     if unit == NANOSECONDS and _POINT.search(words):
         unit = POINT
-    elif not unit and (words == "id" or words.endswith(" id")):
+    if (unit == NANOSECONDS and _CLOCK_TIME.search(words)) or (not unit and (words == "id" or words.endswith(" id"))):
         unit = ID
     title = (declared.title if declared is not None else None) or write_title(base)
-    shown_unit = "" if unit in _SHOWN_UNITS else f" ({unit})"
+    shown_unit = "" if unit in _SHOWN_UNITS or title.endswith(unit) else f" ({unit})"
     doc, formula = ("", "") if declared is None else (declared.doc, declared.formula or "")
     return ColumnText(name, title + shown_unit, unit, doc, formula)
 
 
 def write_title(name: str) -> str:
     """Return the title of a column without its unit: ``gpu_time`` and ``GPU Time`` become ``GPU time``."""
-    tokens = name.replace("_", " ").split()
-    words = [_WORDS.get(t.lower(), t.lower() if t.istitle() and t.isalpha() else t) for t in tokens]
+    tokens = _COUNT.sub(_write_plural, _RATE.sub("", name.replace("_", " "))).split()
+    words = [_write_word(token) for token in tokens]
     text = " ".join(filter(None, words)) or name
     return text[:1].upper() + text[1:]
+
+
+def _write_plural(count: re.Match[str]) -> str:
+    word = count[1]
+    if word.endswith("y"):
+        return f"{word[:-1]}ies"
+    return word if word.endswith("s") else f"{word}s"
+
+
+def _write_word(token: str) -> str:
+    known = _WORDS.get(token.lower())
+    if known is not None:
+        return known
+    if len(token) == 1:
+        return token.upper()
+    return token.lower() if token.istitle() and token.replace("-", "").isalpha() else token
 
 
 def _split_unit(name: str) -> tuple[str, str]:
