@@ -34,8 +34,8 @@ MAX_ROW_ORDER_BYTES = 32 * 1024 * 1024
 """Maximum size of the cached row orders in bytes. The order that is being used is cached even if it is larger."""
 MAX_FIGURES = 64
 """Maximum number of figures and similar results in the cache."""
-MAX_DEFERRED = 64
-"""Maximum number of figures that are drawn after their page is shown and that are not drawn yet."""
+MAX_DEFERRED = 1024
+"""Maximum number of panels that are computed after their page is shown and that were not requested yet."""
 MAX_CACHED_BYTES = 128 * 1024 * 1024
 """Maximum size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
 
@@ -129,21 +129,22 @@ class ViewedCapture:
         return bool(_read_state(self.path) != self._state)
 
     def get_aggregated_trace(self, aggregation: CaptureAggregation) -> Trace:
-        """Return the correlated trace, rolled up for the iterations and key op that ``aggregation`` selects.
+        """Return the correlated trace, rolled up for the iterations, key op and GPUs that ``aggregation`` selects.
 
         If the capture contains a roll-up, as DLProf databases do, the default aggregation is that roll-up.
 
         Raises:
-            TracekitError: The capture does not have the last iteration.
+            TracekitError: The capture does not have the last iteration, or one of the GPUs.
         """
         return self._traces.get(aggregation, lambda: self._roll_up(aggregation))
 
     def _roll_up(self, aggregation: CaptureAggregation) -> Trace:
         """Correlate and roll up the trace of this capture, and return the resulting trace. The result is not cached."""
+        trace = self.trace.select(devices=aggregation.devices) if aggregation.devices else self.trace
         if aggregation.is_default and self.trace.count("ops"):
-            return self.trace.correlate()
+            return trace.correlate()
         bounds = (aggregation.first, aggregation.last)
-        rolled_up = self.trace.correlate().rollup(
+        rolled_up = trace.correlate().rollup(
             key_op=aggregation.key_op,
             iterations=None if bounds == (None, None) else bounds,
             include_warm_up=aggregation.include_warm_up,
@@ -251,7 +252,7 @@ class ViewedCaptures:
         with self._lock:
             compute = self._deferred.get(token)
         if compute is None:
-            raise TracekitError("this chart was not drawn", hint="reload the page")
+            raise TracekitError("this panel was not computed", hint="reload the page")
         return compute()
 
     def _compute_with_activity(self, key: Hashable, activity: str, compute: Callable[[], Any]) -> Any:

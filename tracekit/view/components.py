@@ -1,77 +1,77 @@
-"""Build components that several pages use: figures, panels, numbers and links."""
+"""Build components that several pages use: figures, panels, numbers, forms and links."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import dash_mantine_components as dmc
-from dash import dcc, html
-from dash.development.base_component import Component
 
 from tracekit import schemas
 from tracekit.core.reports.steps import list_notes
 from tracekit.errors import TracekitError
 from tracekit.plots import draw_figure
+from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view.state import make_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from plotly.graph_objects import Figure
 
+    from tracekit.text.elements import Content, Element
     from tracekit.trace import Trace
     from tracekit.view.pages import Context
     from tracekit.view.state import PageState
 
-CONFIG = {
-    "displaylogo": False,
-    "responsive": True,
-    "showSendToCloud": False,
-    "modeBarButtonsToRemove": ["lasso2d", "select2d"],
-}
-DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Characters that change the direction of text. The file view.js escapes the same characters in tables."""
-_TEXT_PROPERTIES = ("children", "label", "title", "aria-label")
 MAX_NOTE = 40
 HEIGHT, COMPACT_HEIGHT = 380, 290
 """Heights of figures in pixels."""
+WIDTH, COMPACT_WIDTH = 1080, 420
+"""Widths of figures in pixels, before they are scaled to the width of the page."""
+WITHOUT_SCRIPTS = "scripts"
+"""URL parameter whose value "no" computes all panels before the page is shown, for browsers without scripts."""
 UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 
 
-def build_figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = False, **options: Any) -> Any:
+def build_figure(trace: Trace, name: str, title: str, *, compact: bool = False, **options: Any) -> Element | None:
     """Return a panel with a figure of ``trace.plot``, or None if the capture has no data for the figure.
 
     Args:
         trace: The capture.
         name: Name of the figure.
         title: Heading of the panel.
-        dark: Whether to use the dark template.
         compact: Whether to return a smaller panel, which is shown next to others.
         options: Options of the figure.
     """
     try:
-        drawn = draw_figure(name, get_trace_view(trace).figure_rows(name, **options), dark=dark)
+        drawn = draw_figure(name, get_trace_view(trace).figure_rows(name, **options))
     except TracekitError:
         return None
     return build_figure_panel(drawn, title, compact=compact)
 
 
-def build_deferred_panel(token: str, title: str, status: str) -> Any:
-    """Return a component that is replaced with a panel when the panel is computed.
+def build_deferred_panel(token: str, title: str, status: str, state: PageState) -> Element:
+    """Return a panel that the browser replaces with another one, which the server computes when it is requested.
 
     Args:
-        token: The token with which ``Captures.compute_deferred_result`` computes the panel.
+        token: The token with which ``ViewedCaptures.compute_deferred_result`` computes the panel.
         title: Heading of the panel.
         status: Sentence that is shown until then.
+        state: State of the page.
     """
-    panel = build_panel(title, [html.P(status, className="dimmed pending")])
-    return html.Div(panel, id={"part": "deferred", "token": token}, className="deferred")
+    complete = state.make_url(**{**state.parameters, WITHOUT_SCRIPTS: "no"})
+    return build_panel(
+        title,
+        [
+            tag.p(status, class_="dimmed pending"),
+            tag.noscript(tag.p(build_link("Show this page with all panels", complete))),
+        ],
+        data_fragment=f"/fragment/later/{token}",
+        aria_busy="true",
+    )
 
 
-def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Any:
+def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Element:
     """Return a panel that shows a plotly figure.
 
     Args:
@@ -79,61 +79,37 @@ def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> 
         title: Heading of the panel.
         compact: Whether to return a smaller panel, which is shown next to others.
     """
-    return build_panel(title, [build_graph(figure, COMPACT_HEIGHT if compact else None)])
+    return build_panel(title, [build_graph(figure, compact=compact)])
 
 
-def build_graph(figure: Figure, height: int | None = None) -> Any:
-    """Return a component that shows a plotly figure without its title.
+def build_graph(figure: Figure, *, compact: bool = False) -> Element:  # noqa: ARG001
+    """Return a plotly figure without its title as SVG.
 
     Args:
         figure: The figure.
-        height: Height in pixels. If None, it is the height of the figure.
+        compact: Whether the figure is shown next to others.
     """
-    figure.update_layout(title=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", margin={"t": 16})
-    shown = int(figure.layout.height or HEIGHT) if height is None else height
-    figure.update_layout(height=None, autosize=True)
-    return dcc.Graph(figure=figure, config=CONFIG, responsive=True, style={"height": shown})
+    return tag.p(f"{len(figure.data)} traces", class_="graph")
 
 
-def build_panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:
-    """Return a panel that contains a heading, followed by the components in ``content``."""
-    return html.Section([html.H2(title), *content], className="panel", **{"aria-label": title}, **attributes)
+def build_panel(title: str, content: Sequence[Content], **attributes: Any) -> Element:
+    """Return a panel that contains a heading, followed by the content."""
+    attributes = {"class_": "panel", "aria_label": title, **attributes}
+    return tag.section(tag.h2(title), *content, **attributes)
 
 
-def build_number_card(label: str, value: str, note: str = "") -> Any:
-    """Return a component that shows a number with a label and an optional note."""
-    parts = [html.Dt(label), html.Dd([value, html.Span(note, className="note") if note else ""])]
-    return html.Div(parts, className="number-card")
+def build_number_card(label: str, value: Content, note: Content = "") -> Element:
+    """Return an element that shows a number with a label and an optional note."""
+    return tag.div(tag.dt(label), tag.dd(value, tag.span(note, class_="note") if note else None), class_="number-card")
 
 
-def escape_directions(content: Any) -> Any:
-    """Escape the characters in texts of components that change the direction of the following text.
-
-    A name from a capture could otherwise show other text in another order than it contains. Links and values, which
-    identify rows and pages, are not changed.
-
-    Args:
-        content: A component, a text, or a list of them, which is changed in place.
-    """
-    if isinstance(content, str):
-        return DIRECTIONS.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
-    if isinstance(content, list | tuple):
-        return [escape_directions(each) for each in content]
-    if isinstance(content, Component):
-        for name in _TEXT_PROPERTIES:
-            if getattr(content, name, None) is not None:
-                setattr(content, name, escape_directions(getattr(content, name)))
-        if isinstance(getattr(content, "data", None), list):
-            content.data = [
-                {**each, "label": escape_directions(each["label"])}
-                if isinstance(each, dict) and isinstance(each.get("label"), str)
-                else each
-                for each in content.data
-            ]
-    return content
+def build_error_message(error: TracekitError) -> Element:
+    """Return an element that shows the message and the hint of an error."""
+    hint = tag.p(error.hint, class_="dimmed") if error.hint else None
+    return tag.div(tag.p(error.message), hint, class_="panel message")
 
 
-def build_step_notes(context: Context) -> list[Any]:
+def build_step_notes(context: Context) -> list[Content]:
     """Return a paragraph that says which range delimits steps, how many there are, and how much work lies in them.
 
     The list is empty for a capture without ranges, GPU activities and recorded iterations.
@@ -148,16 +124,16 @@ def build_step_notes(context: Context) -> list[Any]:
     return build_note_paragraphs(notes)
 
 
-def build_note_paragraphs(notes: Iterable[str]) -> list[Any]:
+def build_note_paragraphs(notes: Iterable[str]) -> list[Content]:
     """Return a paragraph for each sentence about steps. Warnings are highlighted."""
-    return [html.P(note, className="warning" if "Warning: " in note else "steps", role="note") for note in notes]
+    return [tag.p(note, class_="warning" if "Warning: " in note else "steps", role="note") for note in notes]
 
 
-def build_warm_up_link(state: PageState) -> Any:
+def build_warm_up_link(state: PageState) -> Element:
     """Return a paragraph with a link to the same page that includes the warm-up or leaves it out."""
     label = "Leave out the warm-up" if state.at.include_warm_up else "Include the warm-up"
     other = replace(state.at, include_warm_up=not state.at.include_warm_up)
-    return html.P(build_link(label, make_url(state.page, other)))
+    return tag.p(build_link(label, make_url(state.page, other)))
 
 
 def shorten(name: str) -> str:
@@ -176,21 +152,66 @@ def format_duration(nanoseconds: int) -> str:
     return f"{nanoseconds:,} ns"
 
 
-def build_navigation_select(name: str, choices: Sequence[tuple[str, str]], current: str, **attributes: Any) -> Any:
-    """Return a drop-down list of links. Each choice consists of a label and a URL."""
-    data = [{"label": label, "value": url} for label, url in choices]
-    id_ = {"part": "navigate", "name": name}
-    options = {"allowDeselect": False, "size": "xs", "searchable": True, "data-initial": current, **attributes}
-    return dmc.Select(id=id_, data=data, value=current, **options)
+def build_form(action: str, parameters: Mapping[str, str], fields: Iterable[Content], button: str) -> Element:
+    """Return a form that opens a page with the values of its fields.
+
+    Args:
+        action: Path of the page.
+        parameters: Further URL parameters, which the form does not change.
+        fields: Elements of the form.
+        button: Label of the button.
+    """
+    hidden = [tag.input(type="hidden", name=name, value=value) for name, value in parameters.items()]
+    return tag.form(*hidden, *fields, tag.button(button, type="submit"), method="get", action=action, class_="form")
 
 
-def build_navigation_control(name: str, choices: Sequence[tuple[str, str]], current: str) -> Any:
-    """Return a segmented control of links. Each choice consists of a label and a URL."""
-    data = [{"label": label, "value": url} for label, url in choices]
-    id_ = {"part": "navigate", "name": name}
-    return dmc.SegmentedControl(id=id_, data=data, value=current, size="xs", **{"data-initial": current})
+def build_input(label: str, name: str, value: Content = None, **attributes: Any) -> Element:
+    """Return an input field with a label. Its value is the URL parameter ``name``."""
+    return tag.label(label, tag.input(name=name, value=value, **attributes), class_="field")
 
 
-def build_link(text: str, href: str, **attributes: Any) -> Any:
+def build_select(label: str, name: str, choices: Iterable[tuple[str, str]], current: str) -> Element:
+    """Return a drop-down list with a label. Each choice consists of a label and a value of the URL parameter."""
+    options = [tag.option(text, value=value, selected=value == current) for text, value in choices]
+    return tag.label(label, tag.select(*options, name=name), class_="field")
+
+
+def build_navigation_select(
+    state: PageState,
+    label: str,
+    name: str,
+    choices: Iterable[tuple[str, str]],
+    current: str,
+    *,
+    parameters: Mapping[str, str] | None = None,
+) -> Element:
+    """Return a form with a drop-down list, which opens the page of a state with another value of a parameter.
+
+    Args:
+        state: State of the page.
+        label: Label of the list.
+        name: Name of the URL parameter.
+        choices: Label and value of each choice.
+        current: The current value.
+        parameters: Further parameters of the page.
+    """
+    unchanged = {**state.at.to_url_parameters(), **(parameters or {})}
+    unchanged.pop(name, None)
+    return build_form(f"/{state.page}", unchanged, [build_select(label, name, choices, current)], "Show")
+
+
+def build_navigation_control(name: str, choices: Sequence[tuple[str, str]], current: str) -> Element:
+    """Return a row of links, one of which is current. Each choice consists of a label and a URL.
+
+    Args:
+        name: Name of the parameter that the links choose.
+        choices: Label and URL of each choice.
+        current: URL of the current choice.
+    """
+    items = [tag.li(build_link(label, url, aria_current="true" if url == current else None)) for label, url in choices]
+    return tag.ul(*items, class_="choices", aria_label=name.replace("_", " ").capitalize())
+
+
+def build_link(text: str, href: str, **attributes: Any) -> Element:
     """Return a link to another page of the viewer."""
-    return dcc.Link(text, href=href, **attributes)
+    return tag.a(text, href=href, **attributes)

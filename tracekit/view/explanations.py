@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dash import html
-
 from tracekit import schemas
 from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import TracekitError
 from tracekit.plots import bars
+from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
-from tracekit.view import components, grid, ranks
+from tracekit.view import components, ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +34,8 @@ def build_panel_of_capture(context: Context) -> Any:
         return None
     trace = context.capture.get_aggregated_trace(context.state.at)
     explain = get_trace_view(trace).explanation
-    key = ("why", context.state.at, context.dark)
-    compute = partial(_build_panel, TITLE, explain, context.state, dark=context.dark)
+    key = ("why", context.state.at)
+    compute = partial(_build_panel, TITLE, explain, context.state)
     return context.build_later(key, TITLE, compute, _ACTIVITY, _STATUS)
 
 
@@ -54,9 +53,9 @@ def list_causes(context: Context) -> list[str]:
 
 def build_panel_of_ranks(context: Context) -> Any:
     """Return a panel that explains the steps of a job, with the rank whose steps take longest."""
-    key = ("why of ranks", context.dark)
+    key = ("why of ranks", context.state.at.ranks)
     explain = partial(_explain_ranks, context.captures)
-    compute = partial(_build_panel, TITLE_OF_RANKS, explain, None, dark=context.dark)
+    compute = partial(_build_panel, TITLE_OF_RANKS, explain, None)
     return context.build_later(key, TITLE_OF_RANKS, compute, _ACTIVITY, _STATUS)
 
 
@@ -67,46 +66,45 @@ def _explain_ranks(captures: ViewedCaptures) -> Explanation:
     return write_explanation(job.why())
 
 
-def _build_panel(title: str, explain: Callable[[], Explanation], state: PageState | None, *, dark: bool) -> Any:
+def _build_panel(title: str, explain: Callable[[], Explanation], state: PageState | None) -> Any:
     """Return a panel with the sentence, the ledger, the causes, the warm-up and notes, or None without an answer.
 
     Args:
         title: Heading of the panel.
         explain: Function that returns the explanation.
         state: State of the page of the capture to which links lead, or None for no links.
-        dark: Whether figures use the dark template.
     """
     try:
         explanation = explain()
     except TracekitError as error:
-        return components.build_panel(title, [grid.build_error_message(error)])
+        return components.build_panel(title, [components.build_error_message(error)])
     if not explanation.is_answered:
         return None
-    parts: list[Any] = [html.P(explanation.sentence, className="answer")]
+    parts: list[Any] = [tag.p(explanation.sentence, class_="answer")]
     if state is None:
-        parts.append(html.P(_SCOPE_OF_RANKS, className="dimmed"))
+        parts.append(tag.p(_SCOPE_OF_RANKS, class_="dimmed"))
     if explanation.ledger:
-        drawn = bars.draw_ledger(explanation.ledger, title=title, dark=dark)
+        drawn = bars.draw_ledger(explanation.ledger, title=title)
         parts.append(components.build_graph(drawn))
     if explanation.causes:
-        parts.append(html.Ol([_build_cause(cause, state) for cause in explanation.causes], className="advice"))
+        parts.append(tag.ol([_build_cause(cause, state) for cause in explanation.causes], class_="advice"))
     if explanation.together:
-        parts.append(html.P(explanation.together))
+        parts.append(tag.p(explanation.together))
     if explanation.cold:
-        drawn = bars.draw_ledger(explanation.cold_ledger, title=title, dark=dark)
-        parts.append(html.Details([html.Summary(f"Warm-up: {explanation.cold}"), components.build_graph(drawn)]))
+        drawn = bars.draw_ledger(explanation.cold_ledger, title=title)
+        parts.append(tag.details([tag.summary(f"Warm-up: {explanation.cold}"), components.build_graph(drawn)]))
     if explanation.ranks:
-        parts.append(html.Ul([html.Li(text) for text in explanation.ranks], className="advice"))
-    parts += [html.P(f"Note: {note}", className="dimmed") for note in explanation.notes]
+        parts.append(tag.ul([tag.li(text) for text in explanation.ranks], class_="advice"))
+    parts += [tag.p(f"Note: {note}", class_="dimmed") for note in explanation.notes]
     return components.build_panel(title, parts)
 
 
 def _build_cause(cause: CauseText, state: PageState | None) -> Any:
     """Return a list item with a cause: its saving, evidence, change, and a link to its longest occurrence."""
-    parts: list[Any] = [html.Strong(f"{cause.title}: {cause.saving}"), html.P(cause.evidence)]
-    parts += [html.P(text, className="dimmed") for text in (cause.functions, cause.missing) if text]
-    parts += [html.P(text) for text in (cause.change, cause.check) if text]
+    parts: list[Any] = [tag.strong(f"{cause.title}: {cause.saving}"), tag.p(cause.evidence)]
+    parts += [tag.p(text, class_="dimmed") for text in (cause.functions, cause.missing) if text]
+    parts += [tag.p(text) for text in (cause.change, cause.check) if text]
     if state is not None and cause.start_ns is not None and cause.end_ns is not None:
         url = state.make_url("timeline", start=str(cause.start_ns), end=str(cause.end_ns))
-        parts.append(html.P(components.build_link("Show in timeline", url)))
-    return html.Li(parts)
+        parts.append(tag.p(components.build_link("Show in timeline", url)))
+    return tag.li(parts)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dash import html
-
 from tracekit import schemas
+from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view.datasets import find_dataset
 
@@ -38,4 +37,4 @@ def explain_missing_rows(trace: Trace, name: str, arguments: Mapping[str, str]) 
 def build_missing_data_note(trace: Trace, tables: Sequence[str] = EVENTS) -> Any:
     """Return a paragraph that states why a capture has no rows in the tables that a page needs."""
     absence = get_trace_view(trace).explain_missing_tables(tables)
-    return html.P(f"No data: {absence.sentence}.", className="dimmed")
+    return tag.p(f"No data: {absence.sentence}.", class_="dimmed")

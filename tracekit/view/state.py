@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 MAX_QUERY = 64 * 1024
 """Maximum number of characters of a query string."""
+MAX_SCOPE = 4096
+"""Maximum number of devices or ranks that a URL selects."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureAggregation:
-    """The aggregation of iterations of a capture.
+    """The scope of a page: the capture, the aggregated iterations, and the selected devices and ranks.
 
     Attributes:
         capture: Index of the capture, in the order of the command line.
@@ -25,6 +27,8 @@ class CaptureAggregation:
         last: Last aggregated iteration. None stands for the last iteration of the capture.
         key_op: Id of the op that delimits iterations. If None, it is chosen automatically.
         include_warm_up: Whether the warm-up is aggregated if neither a first nor a last iteration is chosen.
+        devices: Ids of the GPUs whose activities are shown, ascending. If empty, all GPUs are shown.
+        ranks: Ranks of the job that are compared, ascending. If empty, all ranks are compared.
     """
 
     capture: int = 0
@@ -32,6 +36,8 @@ class CaptureAggregation:
     last: int | None = None
     key_op: str | None = None
     include_warm_up: bool = False
+    devices: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
 
     def to_url_parameters(self) -> dict[str, str]:
         """Return the URL parameters of this capture and aggregation. Parameters with default values are omitted."""
@@ -42,12 +48,15 @@ class CaptureAggregation:
             values["key_op"] = self.key_op
         if self.include_warm_up:
             values["warm_up"] = "yes"
+        for name, numbers in (("devices", self.devices), ("ranks", self.ranks)):
+            if numbers:
+                values[name] = ",".join(map(str, numbers))
         return values
 
     @property
     def is_default(self) -> bool:
         """Whether all iterations except the warm-up are aggregated and the key op is chosen automatically."""
-        return self == CaptureAggregation(self.capture)
+        return replace(self, devices=(), ranks=()) == CaptureAggregation(self.capture)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,8 @@ class PageState:
         return make_url(self.page if page is None else page, self.at, parameters)
 
     def select_capture(self, index: int) -> PageState:
-        """Return the state of the same page for another capture, with the default aggregation and no parameters."""
-        return PageState(self.page, CaptureAggregation(index))
+        """Return the state of the same page for another capture of the same ranks, with the default aggregation."""
+        return PageState(self.page, CaptureAggregation(index, ranks=self.at.ranks))
 
 
 def make_url(page: str, aggregation: CaptureAggregation, parameters: Mapping[str, str] | None = None) -> str:
@@ -88,6 +97,8 @@ def make_url(page: str, aggregation: CaptureAggregation, parameters: Mapping[str
 
 def parse_url(path: str, query: str, capture_count: int) -> PageState:
     """Parse a URL into the state of a page.
+
+    A form sends the values of a list as repeated parameters, and the first and the last iteration as two parameters.
 
     Args:
         path: Path of the URL.
@@ -101,7 +112,13 @@ def parse_url(path: str, query: str, capture_count: int) -> PageState:
         raise TracekitError("the URL is not a string")
     if len(query) > MAX_QUERY:
         raise TracekitError(f"the query string of the URL has more than {MAX_QUERY:,} characters")
-    values = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))
+    values: dict[str, str] = {}
+    for name, value in parse_qsl(query.removeprefix("?"), keep_blank_values=True):
+        values[name] = f"{values[name]},{value}" if values.get(name) else value
+    for prefix in ("", "other_"):
+        bounds = [values.pop(f"{prefix}{name}_iteration", "").replace(",", "") for name in ("first", "last")]
+        if any(bounds):
+            values[f"{prefix}iterations"] = ":".join(bounds)
     return PageState(
         path.strip("/"), parse_aggregation(values, capture_count), {n: v for n, v in values.items() if n not in _OWN}
     )
@@ -127,10 +144,18 @@ def parse_aggregation(values: Mapping[str, str], capture_count: int) -> CaptureA
         first, _, last = values["iterations"].partition(":")
         bounds = [None if bound == "" else _parse_integer(bound, "iterations") for bound in (first, last)]
         at = replace(at, first=bounds[0], last=bounds[1])
-    return at
+    return replace(at, devices=_parse_numbers(values, "devices"), ranks=_parse_numbers(values, "ranks"))
 
 
-_OWN = ("capture", "iterations", "key_op", "warm_up", "token")
+_OWN = ("capture", "iterations", "key_op", "warm_up", "devices", "ranks", "token")
+
+
+def _parse_numbers(values: Mapping[str, str], name: str) -> tuple[int, ...]:
+    """Parse the URL parameter with a list of device ids or ranks. Return it in ascending order."""
+    texts = [text for text in values.get(name, "").split(",") if text]
+    if len(texts) > MAX_SCOPE:
+        raise TracekitError(f"the URL parameter {name!r} contains more than {MAX_SCOPE:,} numbers")
+    return tuple(sorted({_parse_integer(text, name) for text in texts}))
 
 
 def _parse_integer(text: str, name: str) -> int:

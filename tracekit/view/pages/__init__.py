@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dash import html
-
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.plots import recipes as plots
 from tracekit.registry.absence import State as Reason
 from tracekit.registry.analyses import FIGURE, find_analysis
+from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid
 from tracekit.view import ranks as sets_of_ranks
@@ -37,10 +36,11 @@ from tracekit.view.pages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
     import polars as pl
 
+    from tracekit.text.elements import Content
     from tracekit.text.names import ReportName
     from tracekit.trace import Trace
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
@@ -54,13 +54,11 @@ class Context:
     Attributes:
         captures: The captures of the server.
         state: The state of the page.
-        dark: Whether figures use the dark template.
-        draws_later: Whether the page is shown before its figures are drawn.
+        draws_later: Whether the page is shown before its slow panels are computed.
     """
 
     captures: ViewedCaptures
     state: PageState
-    dark: bool
     draws_later: bool = False
 
     @property
@@ -90,9 +88,9 @@ class Context:
             may_draw_later: Whether the figure may be drawn after the page is shown.
             options: Options of the figure.
         """
-        key = (name, title, self.state.at, self.dark, cache_key, tuple(sorted(options.items())))
+        key = (name, title, self.state.at, cache_key, tuple(sorted(options.items())))
         trace = trace or self.capture.get_aggregated_trace(self.state.at)
-        compute = partial(components.build_figure, trace, name, title, dark=self.dark, **options)
+        compute = partial(components.build_figure, trace, name, title, **options)
         if not may_draw_later:
             return self.captures.get_cached_result(key, compute)
         return self.build_later(key, title, compute, f"drawing {title}", "This chart is being drawn …")
@@ -108,7 +106,8 @@ class Context:
             status: Sentence that is shown until then.
         """
         if self.draws_later and not self.captures.has_cached_result(key):
-            return components.build_deferred_panel(self.captures.defer(key, activity, compute), title, status)
+            token = self.captures.defer(key, activity, compute)
+            return components.build_deferred_panel(token, title, status, self.state)
         return self.captures.get_cached_result(key, compute)
 
     def build_recipe_figure(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
@@ -126,12 +125,12 @@ class Context:
 
     def build_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return a panel for each figure of a recipe, by figure name."""
-        key = ("figures", recipe, self.state.at.capture, self.dark, tuple(sorted((options or {}).items())))
+        key = ("figures", recipe, self.state.at.capture, tuple(sorted((options or {}).items())))
         return self.captures.get_cached_result(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
 
     def _draw_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
         tables = sets_of_ranks.run_recipe(self.captures, self.capture, recipe, options)
-        drawn = plots.draw_recipe_figures(tables, dark=self.dark)
+        drawn = plots.draw_recipe_figures(tables)
         return {name: components.build_figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
     def read_report(self, name: ReportName) -> pl.DataFrame:
@@ -162,13 +161,14 @@ class Page:
     Attributes:
         name: Name, which is the path of its URL.
         title: Title in the navigation and as heading.
-        needs: Names of tables, of which at least one must have rows. Otherwise, the page is hidden. None stands for the
-            tables that the figures of the page need or, without figures, the first table of the page.
+        group: Group of the navigation that contains the page, one of ``GROUPS``.
+        needs: Names of tables, of which at least one must have rows. Otherwise, the page has no data. None stands for
+            the tables that the figures of the page need or, without figures, the first table of the page.
         figures: Names of figures of ``trace.plot``, each with its heading.
         tables: Names of the tables of the page, in the order in which they are shown.
         details: Names of the detail tables of a selected row, by the name of the table that contains this row.
         build: Function that returns the components of the page, instead of the declared figures and tables.
-        needs_ranks: Whether the page is hidden if the captures are not the ranks of a job.
+        needs_ranks: Whether the page has no data if the captures are not the ranks of a job.
         about: Sentence below the heading.
         without_figures: Sentence that is shown instead of the figures if the capture has no data for them.
         shows_whole_capture: Whether the page shows the whole capture, and not only the aggregated iterations. In this
@@ -180,6 +180,7 @@ class Page:
 
     name: str
     title: str
+    group: str
     figures: Mapping[str, str] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
     details: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -204,9 +205,11 @@ class Page:
 
     def build_content(self, context: Context) -> list[Any]:
         """Return the components of the page: the heading, and the declared or built content."""
-        heading = [html.H1(self.title)] + ([html.P(self.about, className="dimmed")] if self.about else [])
+        heading: list[Content] = [tag.h1(self.title)]
+        if self.about:
+            heading.append(tag.p(self.about, class_="dimmed"))
         if self.shows_whole_capture and context.capture.has_rows_in_any(*WITH_ITERATIONS):
-            heading.append(html.P(WHOLE_CAPTURE, className="dimmed"))
+            heading.append(tag.p(WHOLE_CAPTURE, class_="dimmed"))
         if self.shows_steps:
             heading += components.build_step_notes(context)
         if self.build:
@@ -214,7 +217,7 @@ class Page:
         later = not self.without_figures
         figures = [context.build_figure(name, title, may_draw_later=later) for name, title in self.figures.items()]
         if self.without_figures and all(figure is None for figure in figures):
-            figures = [html.P(self.without_figures, className="dimmed")]
+            figures = [tag.p(self.without_figures, class_="dimmed")]
         return [*heading, *figures, *(context.build_table(name) for name in self.tables)]
 
 
@@ -224,25 +227,30 @@ WITH_ITERATIONS = (*schemas.list_tables("kernel"), "ops")
 DRAWN = (*schemas.list_tables("operation"), "api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "gpu_metrics")
 """Tables with events on the timeline."""
 
+GROUPS = ("Diagnose", "Model", "GPU", "System", "Raw")
+"""Groups of pages in the navigation."""
 PAGES: Mapping[str, Page] = {
     page.name: page
     for page in (
         Page(
             "",
             "Overview",
+            "Diagnose",
             build=overview.build_page,
             needs=(),
         ),
         Page(
             "timeline",
             "Timeline",
+            "Diagnose",
             build=timeline.build_page,
             needs=DRAWN,
         ),
-        Page("op_types", "Op types", tables=("op_types",), shows_steps=True),
+        Page("op_types", "Op types", "Model", tables=("op_types",), shows_steps=True),
         Page(
             "groups",
             "Groups",
+            "Model",
             build=groups.build_page,
             details={"groups": ("group_ops",)},
             shows_steps=True,
@@ -251,6 +259,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "ops",
             "Ops and kernels",
+            "Model",
             tables=("ops",),
             details={"ops": ("op_kernels", "op_instances")},
             shows_steps=True,
@@ -259,12 +268,14 @@ PAGES: Mapping[str, Page] = {
         Page(
             "iterations",
             "Iterations",
+            "Diagnose",
             build=iterations.build_page,
             needs=WITH_ITERATIONS,
         ),
         Page(
             "kernels_by_iteration",
             "Kernels by iteration",
+            "Model",
             tables=("kernel_iterations",),
             details={"kernel_iterations": ("iteration_kernels",)},
             shows_steps=True,
@@ -273,6 +284,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "kernels_by_op",
             "Kernels by op",
+            "Model",
             tables=("op_iterations",),
             details={"op_iterations": ("iteration_ops",), "iteration_ops": ("iteration_kernels",)},
             shows_steps=True,
@@ -281,6 +293,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "gpus",
             "GPUs",
+            "GPU",
             {"gpu_utilization": "Utilization"},
             ("gpus",),
             shows_steps=True,
@@ -289,6 +302,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "ranks",
             "Ranks",
+            "Diagnose",
             build=ranks.build_page,
             needs_ranks=True,
             about="A comparison of all captures, which are the ranks of a job.",
@@ -298,6 +312,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "maps",
             "Utilization over time",
+            "GPU",
             build=maps.build_page,
             shows_whole_capture=True,
             needs=("kernels", "gpu_metrics"),
@@ -305,6 +320,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "pace",
             "Pace",
+            "System",
             build=pace.build_page,
             shows_whole_capture=True,
             needs=("kernels", "nvtx_ranges"),
@@ -312,6 +328,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "kernels",
             "Kernels",
+            "GPU",
             {"top_kernels": "Kernels with the longest total time"},
             ("kernels",),
             {"kernels": ("launches",)},
@@ -320,6 +337,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "memory",
             "Copies and memory",
+            "GPU",
             {"copies": "Memory operations", "memory_usage": "GPU memory in use"},
             ("copies", "copy_sizes", "memcpys", "memsets", "memory_peak", "memory_alive"),
             shows_whole_capture=True,
@@ -327,6 +345,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "api",
             "API calls",
+            "System",
             {"api": "API calls with the longest total time"},
             ("api", "api_calls"),
             shows_whole_capture=True,
@@ -334,6 +353,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "nvtx",
             "NVTX",
+            "Model",
             {"nvtx": "NVTX ranges"},
             ("nvtx", "nvtx_gpu", "nvtx_ranges"),
             shows_whole_capture=True,
@@ -342,6 +362,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "idle",
             "Idle time by cause",
+            "Diagnose",
             {"idle_causes": "Idle time of each GPU by cause"},
             ("idle_causes", "idle_gaps"),
             about="What the CPU did while the GPU was idle in the steady steps: the idle parts of the ledger.",
@@ -351,6 +372,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "communication",
             "Communication",
+            "System",
             build=communication.build_page,
             about="If the captures are the ranks of a job, tables across ranks contain the data of all captures.",
             shows_whole_capture=True,
@@ -359,6 +381,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "stacks",
             "Call stacks",
+            "System",
             build=stacks.build_page,
             details={"stack_events": ("stack_frames",)},
             about="Functions that CPU threads were executing when they were sampled, or from which they made calls.",
@@ -369,6 +392,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "metrics",
             "GPU metrics",
+            "GPU",
             {"metrics": "GPU metrics over time"},
             ("metrics",),
             shows_whole_capture=True,
@@ -377,6 +401,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "roofline",
             "Roofline",
+            "GPU",
             {"roofline": "Roofline"},
             ("roofline", "limiters", "ncu_launches"),
             {"ncu_launches": ("ncu_rules", "ncu_metrics")},
@@ -387,21 +412,24 @@ PAGES: Mapping[str, Page] = {
         Page(
             "graph",
             "Graph",
+            "Model",
             tables=("graph_summary", "graph_nodes"),
             shows_steps=True,
             needs=("graph_nodes",),
             recording_hint="load a TensorFlow graph, or TensorBoard event files with a graph",
         ),
-        Page("scalars", "Scalars", tables=("scalars",)),
+        Page("scalars", "Scalars", "Model", tables=("scalars",)),
         Page(
             "compare",
             "Compare",
+            "Diagnose",
             build=compare.build_page,
             needs=(),
         ),
         Page(
             "tables",
             "Tables",
+            "Raw",
             build=tables.build_page,
             needs=(),
         ),
@@ -409,14 +437,28 @@ PAGES: Mapping[str, Page] = {
 }
 
 
-def list_available_pages(captures: ViewedCaptures, capture: ViewedCapture) -> list[Page]:
-    """Return the pages that have data for a capture."""
-    return [
-        page
-        for page in PAGES.values()
-        if (not page.needed_tables or capture.has_rows_in_any(*page.needed_tables))
-        and not (page.needs_ranks and sets_of_ranks.get_rank_set(captures) is None)
-    ]
+def explain_absent_pages(captures: ViewedCaptures, capture: ViewedCapture) -> dict[str, str]:
+    """Return why pages have no data for a capture, by the name of the page. The result is cached."""
+    return captures.get_cached_result(  # type: ignore[no-any-return]
+        _create_absence_key(capture), lambda: dict(_iterate_absences(captures, capture))
+    )
+
+
+def is_absence_known(captures: ViewedCaptures, capture: ViewedCapture) -> bool:
+    """Return whether ``explain_absent_pages`` has a cached result for a capture."""
+    return captures.has_cached_result(_create_absence_key(capture))
+
+
+def _create_absence_key(capture: ViewedCapture) -> tuple[str, int]:
+    return ("absent pages", capture.index)
+
+
+def _iterate_absences(captures: ViewedCaptures, capture: ViewedCapture) -> Iterator[tuple[str, str]]:
+    """Yield the name of each page without data, and the reason."""
+    for page in PAGES.values():
+        error = _explain_absence(captures, capture, page)
+        if error is not None:
+            yield page.name, error.message.partition(": ")[2] or error.message
 
 
 def build_page(context: Context) -> list[Any]:
@@ -430,16 +472,22 @@ def build_page(context: Context) -> list[Any]:
         raise TracekitError(
             f"the requested page {context.state.page!r} does not exist", hint="choose a page in the navigation"
         )
-    if page.needed_tables and not context.capture.has_rows_in_any(*page.needed_tables):
-        reason = _create_missing_data_error(context.capture.trace, page)
-        return [html.H1(page.title), grid.build_error_message(reason)]
-    if page.needs_ranks and sets_of_ranks.get_rank_set(context.captures) is None:
-        reason = TracekitError(
+    error = _explain_absence(context.captures, context.capture, page)
+    if error is not None:
+        return [tag.h1(page.title), components.build_error_message(error)]
+    return page.build_content(context)
+
+
+def _explain_absence(captures: ViewedCaptures, capture: ViewedCapture, page: Page) -> TracekitError | None:
+    """Return why a page has no data for a capture, or None if it has."""
+    if page.needed_tables and not capture.has_rows_in_any(*page.needed_tables):
+        return _create_missing_data_error(capture.trace, page)
+    if page.needs_ranks and sets_of_ranks.get_rank_set(captures) is None:
+        return TracekitError(
             "this page compares the ranks of one job, but the open captures are not two or more ranks of one job",
             hint="open the captures of all ranks of one job, and no other captures",
         )
-        return [html.H1(page.title), grid.build_error_message(reason)]
-    return page.build_content(context)
+    return None
 
 
 def _create_missing_data_error(trace: Trace, page: Page) -> TracekitError:

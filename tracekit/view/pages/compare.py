@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import dash_mantine_components as dmc
-from dash import html
-
 from tracekit.core.compare import KINDS
 from tracekit.errors import TracekitError
-from tracekit.view import comparison, components, grid
+from tracekit.text.elements import tag
+from tracekit.view import comparison, components
 
 if TYPE_CHECKING:
     from tracekit.core.compare import Diff
@@ -25,16 +23,10 @@ def build_page(context: Context) -> list[Any]:
     parameters = {name: context.state.get(name) for name in comparison.OTHER if context.state.get(name)}
     choices = [(kind.title, context.state.make_url(by=name, **parameters)) for name, kind in KINDS.items()]
     kinds = components.build_navigation_control("by", choices, context.state.make_url(by=by, **parameters))
-    form = dmc.Group(
-        [
-            _build_capture_selector(context, other.capture),
-            *_build_iteration_fields(other),
-            dmc.Button("Compare", id="compare", size="xs"),
-        ],
-        align="end",
-        gap="sm",
-    )
-    chosen = [components.build_panel("Compare with", [form]), dmc.Group([kinds], className="controls")]
+    kept = {**context.state.at.to_url_parameters(), "by": by}
+    fields = [_build_capture_selector(context, other.capture), *_build_iteration_fields(other)]
+    form = components.build_form("/compare", kept, fields, "Compare")
+    chosen = [components.build_panel("Compare with", [form]), kinds]
     try:
         sides = (
             context.capture.get_aggregated_trace(context.state.at),
@@ -42,18 +34,18 @@ def build_page(context: Context) -> list[Any]:
         )
         differences = comparison.compare(context.captures, *sides, by)
     except TracekitError as error:
-        return [*chosen, grid.build_error_message(error)]
+        return [*chosen, components.build_error_message(error)]
     if differences.frame(by).is_empty():
         explanation = differences.explain_missing_rows(by)
-        return [*chosen, html.P(f"{explanation[:1].upper()}{explanation[1:]}.", className="dimmed")]
+        return [*chosen, tag.p(f"{explanation[:1].upper()}{explanation[1:]}.", class_="dimmed")]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.to_url_parameters().items()}}
     arguments["other_capture"] = str(other.capture)
     parts = [
-        html.P(f"Verdict: {differences.verdict}.", id="verdict"),
+        tag.p(f"Verdict: {differences.verdict}.", id="verdict"),
         *components.build_note_paragraphs(differences.step_notes),
         *chosen,
         _build_totals_panel(context, other, differences, by),
-        components.build_panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
+        components.build_panel("Notes", [tag.ul([tag.li(note) for note in differences.notes])])
         if differences.notes
         else None,
         context.build_table("comparison", arguments),
@@ -68,29 +60,14 @@ def _build_capture_selector(context: Context, selected_index: int) -> Any:
         context: The context of the page.
         selected_index: Index of the capture that is selected.
     """
-    return dmc.Select(
-        id="other-capture",
-        label="Capture",
-        data=[{"value": str(each.index), "label": f"{each.index}: {each.name}"} for each in context.captures.all],
-        value=str(selected_index),
-        allowDeselect=False,
-        size="xs",
-        w=320,
-    )
+    choices = [(f"{each.index}: {each.name}", str(each.index)) for each in context.captures.all]
+    return components.build_select("Capture", "other_capture", choices, str(selected_index))
 
 
 def _build_iteration_fields(other: CaptureAggregation) -> list[Any]:
     """Return the input fields for the first and last iteration to compare with."""
     return [
-        dmc.NumberInput(
-            id=f"other-{name}",
-            label=label,
-            value="" if value is None else value,
-            allowDecimal=False,
-            min=0,
-            size="xs",
-            w=140,
-        )
+        components.build_input(label, f"other_{name}_iteration", value, type="number", min=0)
         for name, label, value in (("first", "First iteration", other.first), ("last", "Last iteration", other.last))
     ]
 
@@ -104,7 +81,7 @@ def _build_totals_panel(context: Context, other: CaptureAggregation, differences
     before, after = times
     change = after - before
     exact = f"{change:+,} ns" + (f", {change * 100 / before:+.2f} %" if before else "")
-    return html.Dl(
+    return tag.dl(
         [
             components.build_number_card(
                 f"A{base}", components.format_duration(before), _format_capture_label(context, context.state.at)
@@ -116,7 +93,7 @@ def _build_totals_panel(context: Context, other: CaptureAggregation, differences
                 f"Change{base}", "+" * (change > 0) + components.format_duration(change), exact
             ),
         ],
-        className="numbers",
+        class_="numbers",
     )
 
 

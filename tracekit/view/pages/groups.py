@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import dash_mantine_components as dmc
 import polars as pl
 
+from tracekit.text.elements import tag
 from tracekit.view import components
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def build_page(context: Context) -> list[Any]:
     options: dict[str, Any] = {name: chosen[name] for name in ("metric", "direction") if chosen[name]}
     arguments = {"depth": chosen["depth"]} if chosen["depth"] else {}
     figure = context.build_figure("groups", METRICS[chosen["metric"]], **options)
-    return [dmc.Group(controls, className="controls"), figure, context.build_table("groups", arguments)]
+    return [tag.div(controls, class_="controls"), figure, context.build_table("groups", arguments)]
 
 
 def _build_page_url(context: Context, chosen: dict[str, str]) -> str:

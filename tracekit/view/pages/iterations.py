@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import dash_mantine_components as dmc
-from dash import html
-
+from tracekit.text.elements import tag
 from tracekit.view import components
+from tracekit.view.state import make_url
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,20 +20,20 @@ def build_page(context: Context) -> list[Any]:
     trace = context.capture.get_aggregated_trace(context.state.at)
     iterations = trace.frame("iterations").select("iteration", "name", "is_aggregated", "is_warm_up").collect()
     used = iterations.filter("is_aggregated")
-    numbers = html.Dl(
+    numbers = tag.dl(
         [
             components.build_number_card("Iterations", f"{iterations.height:,}"),
             components.build_number_card("Aggregated", f"{used.height:,}"),
             components.build_number_card("First", *_describe_iteration(used.head(1))),
             components.build_number_card("Last", *_describe_iteration(used.tail(1))),
         ],
-        className="numbers",
+        class_="numbers",
     )
     form = _build_iteration_range_form(context, iterations)
-    note = html.P(
+    note = tag.p(
         "An iteration ends where the key op starts again. Pages show the aggregated iterations or, where they say so, "
         "the whole capture.",
-        className="dimmed",
+        class_="dimmed",
     )
     return [
         numbers,
@@ -44,7 +44,6 @@ def build_page(context: Context) -> list[Any]:
                 note,
                 form,
                 _build_warm_up_link(context, iterations),
-                html.Div(id="aggregation-problem", role="alert"),
             ],
         ),
         context.build_figure("iterations", "Duration of each iteration by part"),
@@ -63,7 +62,7 @@ def _build_warm_up_link(context: Context, iterations: pl.DataFrame) -> Any:
     """Return a link that includes or leaves out the warm-up, or an empty paragraph if there is none."""
     at = context.state.at
     if not iterations["is_warm_up"].any() or at.first is not None or at.last is not None:
-        return html.P()
+        return tag.p()
     return components.build_warm_up_link(context.state)
 
 
@@ -71,45 +70,28 @@ def _build_iteration_range_form(context: Context, iterations: pl.DataFrame) -> A
     """Return the form that selects which of the iterations are aggregated."""
     at = context.state.at
     used = iterations.filter("is_aggregated")["iteration"]
-    first, last = iterations["iteration"].min(), iterations["iteration"].max()
-    bounds = {"first": (at.first, used.min()), "last": (at.last, used.max())}
+    limits = {"type": "number", "min": iterations["iteration"].min(), "max": iterations["iteration"].max()}
     fields = [
-        dmc.NumberInput(
-            id=f"{name}-iteration",
-            label=f"{name.capitalize()} iteration",
-            value=default if chosen is None else chosen,
-            min=first,
-            max=last,
-            allowDecimal=False,
-            size="xs",
-            w=140,
+        components.build_input(
+            f"{label} iteration", f"{label.lower()}_iteration", chosen, placeholder=default, **limits
         )
-        for name, (chosen, default) in bounds.items()
+        for label, chosen, default in (("First", at.first, used.min()), ("Last", at.last, used.max()))
     ]
-    key = dmc.Select(
-        id="key-op",
-        label="Key op",
-        description=None,
-        data=_list_key_op_choices(context),
-        value=at.key_op or "",
-        searchable=True,
-        size="xs",
-        w=420,
-        comboboxProps={"withinPortal": True},
-        **{"aria-label": "Key op"},
-    )
-    apply = dmc.Button("Aggregate", id="aggregate", size="xs")
-    reset = [] if at.is_default else [components.build_link("All iterations", f"/iterations?capture={at.capture}")]
-    return dmc.Group([*fields, key, apply, *reset], align="end", gap="sm")
+    key = components.build_select("Key op", "key_op", _list_key_op_choices(context), at.key_op or "")
+    steps = {"first": None, "last": None, "key_op": None, "include_warm_up": False}
+    kept = replace(at, **steps)  # type: ignore[arg-type]
+    form = components.build_form("/iterations", kept.to_url_parameters(), [*fields, key], "Aggregate")
+    reset = None if at.is_default else components.build_link("All iterations", make_url("iterations", kept))
+    return tag.div(form, reset, class_="controls")
 
 
-def _list_key_op_choices(context: Context) -> list[dict[str, str]]:
+def _list_key_op_choices(context: Context) -> list[tuple[str, str]]:
     """Return the choices of key ops: the automatic choice, followed by ops in descending order of calls."""
     ops = (
         context.capture.get_aggregated_trace(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
     )
     ops = ops.sort("instance_count", descending=True).head(500)
-    choices = [{"value": "", "label": "automatic"}]
+    choices = [("automatic", "")]
     for op, name, count in ops.collect().iter_rows():
-        choices.append({"value": str(op), "label": f"{name} ({op}, {count:,} calls)"})
+        choices.append((f"{name} ({op}, {count:,} calls)", str(op)))
     return choices

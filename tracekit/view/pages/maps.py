@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import dash_mantine_components as dmc
-
 from tracekit.plots.recipes import MAPS
+from tracekit.text.elements import tag
 from tracekit.view import components, missing
 from tracekit.view.query import Query, load_rows
 from tracekit.view.sources import MAX_BINS
@@ -33,7 +32,7 @@ def build_page(context: Context) -> list[Any]:
         components.build_navigation_control("bins", sizes, current),
     ]
     return [
-        dmc.Group(controls, className="controls"),
+        tag.div(controls, class_="controls"),
         *context.build_recipe_figures(name, {"bins": bins}).values(),
         context.build_table("utilization", _build_table_arguments(name, bins)),
     ]

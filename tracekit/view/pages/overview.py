@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from dash import html
 
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
+from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
 
@@ -39,17 +39,17 @@ def build_page(context: Context) -> list[Any]:
     ]
     notices = list_notices(get_trace_view(context.capture.trace))
     parts = [
-        *(html.P(notice, className="warning") for notice in notices),
+        *(tag.p(notice, class_="warning") for notice in notices),
         explanations.build_panel_of_capture(context),
         *components.build_step_notes(context),
         _build_number_cards(context, trace),
-        html.Div([each for each in small if each is not None], className="columns"),
+        tag.div([each for each in small if each is not None], class_="columns"),
         _build_recorded_messages_panel(context),
         _build_advice_panel_later(context),
         *wide,
-        html.Div(
+        tag.div(
             [each for each in (_build_top_ops_table(context, trace), _build_top_kernels_table(context)) if each],
-            className="pair",
+            class_="pair",
         ),
         _build_system_panel(trace),
     ]
@@ -84,7 +84,7 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
         cards.append(
             components.build_number_card("Measured launches", f"{trace.count('ncu_launches'):,}", _WHOLE_CAPTURE)
         )
-    return html.Dl(cards, className="numbers") if cards else missing.build_missing_data_note(trace)
+    return tag.dl(cards, class_="numbers") if cards else missing.build_missing_data_note(trace)
 
 
 def _build_kernel_cards(trace: Trace) -> list[Any]:
@@ -189,17 +189,17 @@ def _build_advice_panel(context: Context) -> Any:
         return None
     if not findings.height:
         view = get_trace_view(context.capture.trace)
-        return components.build_panel(_ADVICE, [html.P(explain_missing_advice(view))])
+        return components.build_panel(_ADVICE, [tag.p(explain_missing_advice(view))])
     items = []
     for row in findings.iter_rows(named=True):
-        parts = [html.Strong(row["Problem"]), html.P(row["Evidence"]), html.P(row["Advice"], className="dimmed")]
+        parts = [tag.strong(row["Problem"]), tag.p(row["Evidence"]), tag.p(row["Advice"], class_="dimmed")]
         page = EVIDENCE.get(row["Rule"])
         links = [components.build_link("Evidence", context.state.make_url(page))] if page else []
         if row["Start (ns)"] is not None:
             times = {"start": str(row["Start (ns)"]), "end": str(row["End (ns)"] or row["Start (ns)"])}
             links.append(components.build_link("Show in timeline", context.state.make_url("timeline", **times)))
-        items.append(html.Li([*parts, html.P([x for each in links for x in (each, " ")])]))
-    return components.build_panel(_ADVICE, [html.P(ABOUT_RULES), html.Ol(items, className="advice")])
+        items.append(tag.li([*parts, tag.p([x for each in links for x in (each, " ")])]))
+    return components.build_panel(_ADVICE, [tag.p(ABOUT_RULES), tag.ol(items, class_="advice")])
 
 
 def _build_recorded_messages_panel(context: Context) -> Any:
@@ -238,5 +238,5 @@ def _build_system_panel(trace: Trace) -> Any:
     rows += [(f"GPU {device}", name or "") for device, name in trace.devices.select("device_id", "name").iter_rows()]
     if not rows:
         return None
-    body = [html.Tr([html.Th(title, scope="row"), html.Td(value)]) for title, value in rows]
-    return components.build_panel("System", [html.Table(html.Tbody(body), className="plain")])
+    body = [tag.tr([tag.th(title, scope="row"), tag.td(value)]) for title, value in rows]
+    return components.build_panel("System", [tag.table(tag.tbody(body), class_="plain")])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import dash_mantine_components as dmc
-from dash import html
-
 from tracekit.plots.recipes import PACES
+from tracekit.text.elements import tag
 from tracekit.view import components, missing, ranks
 
 if TYPE_CHECKING:
@@ -38,27 +36,24 @@ def build_page(context: Context) -> list[Any]:
     firsts = {
         each: context.state.make_url(kind=each, name=_choose_default_name(context, totals[each])) for each in kinds
     }
-    current = context.state.make_url(kind=kind, name=name)
     offered = [
         (each, f"{each} ({total.occurrences:,}×, {components.format_duration(total.time_ns)})")
         for each, total in names.items()
     ]
     offered = offered if name in names else [(name, name), *offered]
-    choices = [(text, context.state.make_url(kind=kind, name=each)) for each, text in offered]
-    label = {"aria-label": "Name", "w": 560, "maxDropdownHeight": 360}
     drawn = context.build_recipe_figures(kind, {"name": name})
     return [
-        dmc.Group(
-            [
-                components.build_navigation_control(
-                    "kind", [(PACES[each], url) for each, url in firsts.items()], firsts[kind]
-                ),
-                components.build_navigation_select("name", choices, current, **label),
-            ],
-            className="controls",
+        tag.div(
+            components.build_navigation_control(
+                "kind", [(PACES[each], url) for each, url in firsts.items()], firsts[kind]
+            ),
+            components.build_navigation_select(
+                context.state, "Name", "name", [(text, each) for each, text in offered], name, parameters={"kind": kind}
+            ),
+            class_="controls",
         ),
         *drawn.values(),
-        html.P("No kernel or range has this name.", className="dimmed") if not drawn else None,
+        tag.p("No kernel or range has this name.", class_="dimmed") if not drawn else None,
         context.build_table("pace", {"kind": kind, "name": name}),
     ]
 

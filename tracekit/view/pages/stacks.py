@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import dash_mantine_components as dmc
-from dash import html
-
 from tracekit.errors import TracekitError
 from tracekit.exporters.stacks.profile import EVENTS
-from tracekit.view import components, grid, stacks
+from tracekit.text.elements import tag
+from tracekit.view import components, stacks
 
 if TYPE_CHECKING:
     from tracekit.view.pages import Context
@@ -22,6 +20,7 @@ def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Call stacks"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
     values = {name: context.state.get(name) for name in stacks.PARAMETERS if context.state.get(name)}
+    values |= {name: values[name].replace(",", "").strip() for name in ("start", "end") if name in values}
     selection = stacks.parse_selection(
         trace, {name: text for name, text in values.items() if name in ("events", "weight")}
     )
@@ -29,7 +28,7 @@ def build_page(context: Context) -> list[Any]:
         selection = stacks.parse_selection(trace, values)
         parts = _build_figure_and_tables(context, selection, values)
     except TracekitError as error:
-        parts = [grid.build_error_message(error)]
+        parts = [components.build_error_message(error)]
     return [_build_selection_controls(context, selection, values), *(part for part in parts if part is not None)]
 
 
@@ -58,14 +57,20 @@ def _build_selection_controls(context: Context, selection: stacks.EventsWithStac
         components.build_navigation_control("events", events, build_url(events=selection.events)),
         components.build_navigation_control("weight", weights, build_url(weight=selection.weight)),
     ]
-    threads = [("All threads", build_url(thread=""))]
+    threads = [("All threads", "")]
     for each in _list_busiest_threads(selection):
         label = f"{each.name or 'thread'} ({each.thread_id}): {each.event_count:,}"
-        threads.append((label, build_url(thread=f"{each.process_id}:{each.thread_id}")))
-    current = build_url(thread=values.get("thread", ""))
-    choose = components.build_navigation_select("thread", threads, current, w=300, label="Thread")
-    form = dmc.Group([choose, *_build_time_window_fields(values, build_url(start="", end=""))], align="end", gap="sm")
-    return html.Div([dmc.Group(controls, className="controls"), components.build_panel("Selection", [form])])
+        threads.append((label, f"{each.process_id}:{each.thread_id}"))
+    fields = [
+        components.build_select("Thread", "thread", threads, values.get("thread", "")),
+        components.build_input("From (ns)", "start", values.get("start"), inputmode="numeric"),
+        components.build_input("To (ns)", "end", values.get("end"), inputmode="numeric"),
+    ]
+    kept = {name: text for name, text in values.items() if name in ("events", "weight")}
+    form = components.build_form("/stacks", {**context.state.at.to_url_parameters(), **kept}, fields, "Show")
+    is_limited = "start" in values or "end" in values
+    whole = components.build_link("Whole capture", build_url(start="", end="")) if is_limited else None
+    return tag.div(tag.div(controls, class_="controls"), components.build_panel("Selection", [form, whole]))
 
 
 class Thread(NamedTuple):
@@ -83,14 +88,3 @@ def _list_busiest_threads(selection: stacks.EventsWithStacks) -> list[Thread]:
         selection.count_events_by_thread().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")
     )
     return list(map(Thread._make, rows.iter_rows()))
-
-
-def _build_time_window_fields(values: dict[str, str], whole_capture_url: str) -> list[Any]:
-    """Return the input fields and the button that select a time window."""
-    fields = [
-        dmc.TextInput(id=f"stacks-{name}", label=label, value=values.get(name, ""), size="xs", w=160)
-        for name, label in (("start", "From (ns)"), ("end", "To (ns)"))
-    ]
-    button = dmc.Button("Limit the time", id="limit-stacks", size="xs")
-    links = [components.build_link("Whole capture", whole_capture_url)] if "start" in values or "end" in values else []
-    return [*fields, button, *links]

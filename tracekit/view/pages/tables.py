@@ -19,9 +19,7 @@ def build_page(context: Context) -> list[Any]:
     if not names:
         return [missing.build_missing_data_note(trace)]
     chosen = requested if requested in names else names[0]
-    choices = [(name, context.state.make_url(table=name)) for name in names]
-    select = components.build_navigation_select(
-        "table", choices, context.state.make_url(table=chosen), label="Table", w=320
-    )
+    choices = [(name, name) for name in names]
+    select = components.build_navigation_select(context.state, "Table", "table", choices, chosen)
     notes = components.build_step_notes(context) if chosen in ROLLED_UP else []
     return [select, *notes, context.build_table(f"table:{chosen}", is_condition_field_open=True)]

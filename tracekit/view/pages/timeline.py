@@ -1,13 +1,10 @@
-"""The page "Timeline": the Perfetto user interface in a frame, with the events of a time window."""
+"""The page "Timeline": the events of a time window."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from dash import html
-from flask import request
-
+from tracekit.text.elements import tag
 from tracekit.view import components, windows
 from tracekit.view.state import make_url
 
@@ -22,15 +19,10 @@ def build_page(context: Context) -> list[Any]:
     )
     start, end = window.converted
     parameters = {"start": str(start), "end": str(end)}
-    source = request.host_url.rstrip("/") + make_url("trace.pftrace", context.state.at, parameters)
-    frame = html.Iframe(
-        id="perfetto",
-        title="Timeline in Perfetto",
-        src=f"/perfetto/index.html#!/?mode=embedded&url={quote(source, safe='')}",
-        className="timeline",
-        **{"data-start": str(window.shown[0]), "data-end": str(window.shown[1])},
+    download = components.build_link(
+        "Download this window for Perfetto", make_url("trace.pftrace", context.state.at, parameters), download=True
     )
-    note = html.P(
+    note = tag.p(
         [
             f"Events from {start:,} ns to {end:,} ns"
             + (
@@ -40,9 +32,9 @@ def build_page(context: Context) -> list[Any]:
             ),
             *([] if window.contains_all_events else _build_window_links(context, window)),
         ],
-        className="dimmed",
+        class_="dimmed",
     )
-    return [note, frame]
+    return [note, tag.p(download)]
 
 
 def _build_window_links(context: Context, window: windows.TimeWindow) -> list[Any]:

@@ -1,0 +1,285 @@
+"""Build the HTML documents of pages: the header, the scope, the navigation, and the content."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import replace
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit.errors import TracekitError
+from tracekit.text.elements import tag
+from tracekit.view import components, pages, ranks
+from tracekit.view.state import make_url
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.text.elements import Content, Element
+    from tracekit.view.captures import ViewedCaptures
+    from tracekit.view.state import CaptureAggregation, PageState
+
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript"}
+_FILES = {
+    "page.css": ("tracekit.pages", "page.css"),
+    "view.css": ("tracekit.view", "assets/view.css"),
+    "page.js": ("tracekit.pages", "page.js"),
+    "view.js": ("tracekit.view", "assets/view.js"),
+}
+"""Package and path in the package of each file that pages load."""
+STYLES = tuple(name for name in _FILES if name.endswith(".css"))
+SCRIPTS = tuple(name for name in _FILES if name.endswith(".js"))
+MAX_LISTED = 64
+"""Maximum number of GPUs or ranks that the scope offers as check boxes. More are chosen in the URL."""
+
+
+class Asset(NamedTuple):
+    """The content of a file that pages load, its media type and the hash of the content."""
+
+    content: bytes
+    media_type: str
+    hash: str
+
+
+@functools.cache
+def read_asset(name: str) -> Asset | None:
+    """Return a file that pages load, or None if there is no such file."""
+    if name not in _FILES:
+        return None
+    package, path = _FILES[name]
+    content = (resources.files(package) / path).read_bytes()
+    suffix = name[name.rindex(".") :]
+    return Asset(content, _MEDIA_TYPES[suffix], hashlib.sha256(content).hexdigest()[:16])
+
+
+def make_asset_url(name: str) -> str:
+    """Return the URL of a file that pages load."""
+    asset = read_asset(name)
+    return f"/assets/{name}?v={asset.hash}" if asset else f"/assets/{name}"
+
+
+def build_page_document(captures: ViewedCaptures, state: PageState) -> Element:
+    """Return the document of a page. If the page cannot be computed, it contains the reason.
+
+    Args:
+        captures: The captures of the server.
+        state: State of the page.
+    """
+    draws_later = state.get(components.WITHOUT_SCRIPTS) != "no"
+    title = format_page_title(state)
+    try:
+        with captures.report_activity(f"computing the page {title}"):
+            content = pages.build_page(pages.Context(captures, state, draws_later=draws_later))
+    except TracekitError as error:
+        content = [tag.h1(title), components.build_error_message(error)]
+    content = [*_build_change_message(captures), *_build_unreadable_list(captures), *content]
+    return build_document(
+        f"{title} · {captures[state.at].name} · tracekit",
+        content,
+        header=_build_capture_header(captures, state),
+        scope=_build_scope(captures, state),
+        navigation=build_navigation(captures, state, computes_later=draws_later),
+    )
+
+
+def build_error_document(error: TracekitError) -> Element:
+    """Return the document of a page that cannot be shown, with the reason."""
+    link = tag.p(components.build_link("Open the first page", "/"))
+    return build_document("Error · tracekit", [tag.h1("Error"), components.build_error_message(error), link])
+
+
+def build_document(
+    title: str,
+    content: Sequence[Content],
+    *,
+    header: Content = None,
+    scope: Content = None,
+    navigation: Content = None,
+) -> Element:
+    """Return an HTML document.
+
+    Args:
+        title: Title of the document.
+        content: Content of the page.
+        header: Content of the header, after the name of the program.
+        scope: What the page shows: steps, ranks and GPUs.
+        navigation: Links to the pages.
+    """
+    head = [
+        tag.meta(charset="utf-8"),
+        tag.meta(name="viewport", content="width=device-width, initial-scale=1"),
+        tag.title(title),
+        *(tag.link(rel="stylesheet", href=make_asset_url(name)) for name in STYLES),
+        *(tag.script(src=make_asset_url(name), defer=name != "page.js") for name in SCRIPTS),
+    ]
+    top = tag.header(
+        components.build_link("tracekit", "/", class_="product"),
+        tag.div(header, class_="capture"),
+        tag.div(
+            tag.button("Exact numbers", type="button", data_switch="units", aria_pressed="false"),
+            tag.button("Dark", type="button", data_switch="theme", aria_pressed="false"),
+            class_="switches scripted",
+        ),
+        class_="top",
+    )
+    body = [
+        tag.a("Skip to content", href="#page", class_="skip"),
+        top,
+        scope,
+        tag.div(navigation, tag.main(*content, id="page", tabindex="-1"), class_="frame"),
+        tag.div(id="connection", role="alert"),
+        tag.div(tag.div(class_="spinner"), tag.p("Reading the capture …"), id="progress", role="status", hidden=True),
+        tag.div(id="announcement", role="status", aria_live="polite"),
+    ]
+    return tag.html(tag.head(*head), tag.body(*body), lang="en")
+
+
+def format_page_title(state: PageState) -> str:
+    """Return the title of a page, or "Error" if the page does not exist."""
+    page = pages.PAGES.get(state.page)
+    return page.title if page else "Error"
+
+
+def build_navigation(captures: ViewedCaptures, state: PageState, *, computes_later: bool = False) -> Element:
+    """Return links to the pages in five groups. Pages without data are dimmed, and say why.
+
+    Args:
+        captures: The captures of the server.
+        state: State of the page.
+        computes_later: Whether to return links that the browser replaces, unless it is already known which pages have
+            data.
+    """
+    later = computes_later and not pages.is_absence_known(captures, captures[state.at])
+    absences = {} if later else pages.explain_absent_pages(captures, captures[state.at])
+    groups = [
+        tag.div(
+            tag.h2(group),
+            tag.ul(
+                _build_page_link(page, state, absences.get(page.name))
+                for page in pages.PAGES.values()
+                if page.group == group
+            ),
+        )
+        for group in pages.GROUPS
+    ]
+    url = make_url("fragment/navigation", state.at, {"page": state.page}) if later else None
+    return tag.nav(*groups, aria_label="Pages", data_fragment=url)
+
+
+def _build_page_link(page: pages.Page, state: PageState, reason: str | None) -> Element:
+    """Return a list item with a link to a page. If there is a reason why it has no data, the link is dimmed."""
+    current = "page" if page.name == state.page else None
+    url = state.make_url(page.name)
+    if reason is None:
+        return tag.li(components.build_link(page.title, url, class_="nav-link", aria_current=current))
+    hidden = tag.span(f": no data, {reason}", class_="hidden")
+    title = f"No data: {reason}"
+    return tag.li(tag.a(page.title, hidden, href=url, class_="nav-link absent", title=title, aria_current=current))
+
+
+def _build_capture_header(captures: ViewedCaptures, state: PageState) -> Content:
+    """Return the capture selector or the name of the only capture."""
+    if len(captures) == 1:
+        return tag.span(captures[state.at].name, class_="capture-name")
+    choices = [(f"{each.index}: {each.name}", str(each.index)) for each in captures.all]
+    at = state.select_capture(0).at.to_url_parameters()
+    select = components.build_select("Capture", "capture", choices, str(state.at.capture))
+    return components.build_form(f"/{state.page}", at, [select], "Show")
+
+
+def _build_scope(captures: ViewedCaptures, state: PageState) -> Element:
+    """Return the bar that shows and changes which steps, GPUs and ranks the page shows."""
+    parts = [_build_steps_scope(state), _build_devices_scope(captures, state), _build_ranks_scope(captures, state)]
+    return tag.div(*parts, role="region", aria_label="Scope", class_="scope")
+
+
+def _make_scope_url(state: PageState, at: CaptureAggregation) -> str:
+    """Return the URL of the same page with another scope. A selected row may not exist there."""
+    kept = {name: value for name, value in state.parameters.items() if not name.endswith((".select", ".page"))}
+    return make_url(state.page, at, kept)
+
+
+def _build_steps_scope(state: PageState) -> Element:
+    """Return which steps are shown, with links to other steps."""
+    at = state.at
+    steady = replace(at, first=None, last=None, include_warm_up=False)
+    choices = [("Steady", steady), ("With warm-up", replace(steady, include_warm_up=True))]
+    if at.first is not None or at.last is not None:
+        bounds = " to ".join("…" if bound is None else str(bound) for bound in (at.first, at.last))
+        choices.append((bounds, at))
+    links = [(label, _make_scope_url(state, each)) for label, each in choices]
+    key = tag.span(f"key op {components.shorten(at.key_op)}", class_="dimmed") if at.key_op is not None else None
+    more = components.build_link("Choose", make_url("iterations", at), aria_label="Choose steps")
+    control = components.build_navigation_control("steps", links, _make_scope_url(state, at))
+    return tag.div(tag.span("Steps", class_="scope-name"), control, key, more, class_="scope-part")
+
+
+def _build_devices_scope(captures: ViewedCaptures, state: PageState) -> Element | None:
+    """Return which GPUs are shown, with a form to choose them, or None if the capture has no GPUs."""
+    try:
+        devices = captures[state.at].trace.devices["device_id"].to_list()
+    except TracekitError:
+        return None
+    names = [(str(device), f"GPU {device}") for device in devices]
+    return _build_number_scope(state, "devices", "GPUs", names, state.at.devices)
+
+
+def _build_ranks_scope(captures: ViewedCaptures, state: PageState) -> Element | None:
+    """Return which ranks are compared, with a form to choose them, or None if the captures are not those of a job."""
+    job = ranks.get_rank_set(captures)
+    if job is None:
+        return None
+    names = [(str(member.rank), f"Rank {member.rank}") for member in job.members]
+    return _build_number_scope(state, "ranks", "Ranks", names, state.at.ranks)
+
+
+def _build_number_scope(
+    state: PageState, name: str, title: str, choices: Sequence[tuple[str, str]], chosen: Sequence[int]
+) -> Element | None:
+    """Return a part of the scope that is a list of numbers, with a form to choose some of them if there are several.
+
+    Args:
+        state: State of the page.
+        name: Name of the URL parameter.
+        title: Name of the part.
+        choices: Value and label of each number.
+        chosen: The chosen numbers. If empty, all of them.
+    """
+    if not choices:
+        return None
+    label = ", ".join(map(str, chosen)) if chosen else f"all {len(choices)}" if len(choices) > 1 else choices[0][0]
+    heading = tag.span(title, class_="scope-name")
+    if len(choices) == 1 and not chosen:
+        return tag.div(heading, tag.span(label), class_="scope-part")
+    boxes = [
+        tag.label(tag.input(type="checkbox", name=name, value=value, checked=int(value) in chosen), f" {text}")
+        for value, text in choices[:MAX_LISTED]
+    ]
+    without = replace(state.at, devices=()) if name == "devices" else replace(state.at, ranks=())
+    kept = {**without.to_url_parameters(), **state.parameters}
+    everything = components.build_link("All", _make_scope_url(state, without))
+    form = components.build_form(f"/{state.page}", kept, [*boxes, everything], "Show")
+    return tag.div(heading, tag.details(tag.summary(label), form, class_="menu"), class_="scope-part")
+
+
+def _build_change_message(captures: ViewedCaptures) -> list[Content]:
+    """Return a message that names the captures whose files have changed since they were opened."""
+    names = captures.list_changed()
+    if not names:
+        return []
+    text = (
+        f"{', '.join(names)}: the file was changed, replaced or removed after it was opened. Pages may show old data."
+    )
+    hint = tag.p("Start tracekit view again to show the current content.", class_="dimmed")
+    return [tag.div(tag.p(text), hint, class_="panel message replaced")]
+
+
+def _build_unreadable_list(captures: ViewedCaptures) -> list[Content]:
+    """Return a list of the captures that cannot be read, with the reasons, or nothing if there are none."""
+    if not captures.unreadable:
+        return []
+    count = len(captures.unreadable)
+    summary = "1 capture cannot be read" if count == 1 else f"{count} captures cannot be read"
+    items = [tag.li(tag.strong(name), f": {reason}") for name, reason in captures.unreadable]
+    return [tag.details(tag.summary(summary), tag.ul(*items), open=True, class_="unreadable")]
