@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tracekit.view.server import Viewer
 
-PACKAGES = ("dash", "dash_ag_grid", "dash_mantine_components", "plotly", "sqlglot", "viztracer", "xlsxwriter")
+PACKAGES = ("flask", "plotly", "sqlglot", "xlsxwriter")
 
 
 def open_viewer(

@@ -98,7 +98,7 @@ class Viewer:
 
     def _add_routes(self, flask: Flask) -> None:
         """Register the checks that run before each request, and the routes."""
-        flask.wsgi_app = self._wrap_to_count_requests(flask.wsgi_app)  # type: ignore[method-assign]
+        flask.wsgi_app = self._wrap_to_count_requests(flask.wsgi_app)  # type: ignore[assignment,method-assign]
         flask.before_request(self._check_request)
         flask.after_request(_compress)
         flask.after_request(_add_security_headers)
@@ -132,7 +132,7 @@ class Viewer:
         return respond_and_count
 
     def _check_request(self) -> Response | None:
-        """Reject requests from other sites, for other hosts, with a body or without the token. Return None to accept."""
+        """Reject requests from other sites, for other hosts, with a body or without the token. Return None otherwise."""
         if request.content_length or "Transfer-Encoding" in request.headers:
             abort(413, "This server rejects requests with a body.")
         if request.method not in ("GET", "HEAD"):
@@ -360,7 +360,7 @@ def _compress(response: Response) -> Response:
     response.vary.add("Accept-Encoding")
     if (
         request.accept_encodings["gzip"] > 0
-        and response.mimetype.startswith(COMPRESSED)
+        and (response.mimetype or "").startswith(COMPRESSED)
         and not response.is_streamed
         and len(data := response.get_data()) >= MIN_COMPRESSED
     ):
