@@ -196,8 +196,8 @@ def _build_scope(captures: ViewedCaptures, state: PageState) -> Element:
 
 def _make_scope_url(state: PageState, at: CaptureAggregation) -> str:
     """Return the URL of the same page with another scope. A selected row may not exist there."""
-    kept = {name: value for name, value in state.parameters.items() if not name.endswith((".select", ".page"))}
-    return make_url(state.page, at, kept)
+    unchanged = {name: value for name, value in state.parameters.items() if not name.endswith((".select", ".page"))}
+    return make_url(state.page, at, unchanged)
 
 
 def _build_steps_scope(state: PageState) -> Element:
@@ -257,9 +257,9 @@ def _build_number_scope(
         for value, text in choices[:MAX_LISTED]
     ]
     without = replace(state.at, devices=()) if name == "devices" else replace(state.at, ranks=())
-    kept = {**without.to_url_parameters(), **state.parameters}
+    unchanged = {**without.to_url_parameters(), **state.parameters}
     everything = components.build_link("All", _make_scope_url(state, without))
-    form = components.build_form(f"/{state.page}", kept, [*boxes, everything], "Show")
+    form = components.build_form(f"/{state.page}", unchanged, [*boxes, everything], "Show")
     return tag.div(heading, tag.details(tag.summary(label), form, class_="menu"), class_="scope-part")
 
 

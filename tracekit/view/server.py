@@ -132,7 +132,7 @@ class Viewer:
         return respond_and_count
 
     def _check_request(self) -> Response | None:
-        """Reject requests from other sites, for other hosts, with a body or without the token. Return None otherwise."""
+        """Reject requests from other sites, for other hosts, with a body, or without the token. Accept others."""
         if request.content_length or "Transfer-Encoding" in request.headers:
             abort(413, "This server rejects requests with a body.")
         if request.method not in ("GET", "HEAD"):

@@ -23,9 +23,9 @@ def build_page(context: Context) -> list[Any]:
     parameters = {name: context.state.get(name) for name in comparison.OTHER if context.state.get(name)}
     choices = [(kind.title, context.state.make_url(by=name, **parameters)) for name, kind in KINDS.items()]
     kinds = components.build_navigation_control("by", choices, context.state.make_url(by=by, **parameters))
-    kept = {**context.state.at.to_url_parameters(), "by": by}
+    unchanged = {**context.state.at.to_url_parameters(), "by": by}
     fields = [_build_capture_selector(context, other.capture), *_build_iteration_fields(other)]
-    form = components.build_form("/compare", kept, fields, "Compare")
+    form = components.build_form("/compare", unchanged, fields, "Compare")
     chosen = [components.build_panel("Compare with", [form]), kinds]
     try:
         sides = (

@@ -79,9 +79,9 @@ def _build_iteration_range_form(context: Context, iterations: pl.DataFrame) -> A
     ]
     key = components.build_select("Key op", "key_op", _list_key_op_choices(context), at.key_op or "")
     steps = {"first": None, "last": None, "key_op": None, "include_warm_up": False}
-    kept = replace(at, **steps)  # type: ignore[arg-type]
-    form = components.build_form("/iterations", kept.to_url_parameters(), [*fields, key], "Aggregate")
-    reset = None if at.is_default else components.build_link("All iterations", make_url("iterations", kept))
+    unchanged = replace(at, **steps)  # type: ignore[arg-type]
+    form = components.build_form("/iterations", unchanged.to_url_parameters(), [*fields, key], "Aggregate")
+    reset = None if at.is_default else components.build_link("All iterations", make_url("iterations", unchanged))
     return tag.div(form, reset, class_="controls")
 
 

@@ -66,8 +66,8 @@ def _build_selection_controls(context: Context, selection: stacks.EventsWithStac
         components.build_input("From (ns)", "start", values.get("start"), inputmode="numeric"),
         components.build_input("To (ns)", "end", values.get("end"), inputmode="numeric"),
     ]
-    kept = {name: text for name, text in values.items() if name in ("events", "weight")}
-    form = components.build_form("/stacks", {**context.state.at.to_url_parameters(), **kept}, fields, "Show")
+    unchanged = {name: text for name, text in values.items() if name in ("events", "weight")}
+    form = components.build_form("/stacks", {**context.state.at.to_url_parameters(), **unchanged}, fields, "Show")
     is_limited = "start" in values or "end" in values
     whole = components.build_link("Whole capture", build_url(start="", end="")) if is_limited else None
     return tag.div(tag.div(controls, class_="controls"), components.build_panel("Selection", [form, whole]))
