@@ -46,16 +46,16 @@ _KERNEL_KINDS = {
     "memory": ("Memory copies and sets", PART_COLORS["memory"]),
 }
 CAUSE_COLORS = {
-    "cpu_work": "#CC79A7",
-    "launch_code": "#56B4E9",
+    "cpu_work": "#C06C9A",
+    "launch_code": "#2F95D2",
     "launch_calls": "#0072B2",
     "synchronization": "#D55E00",
     "blocking_copy": "#7B5EA7",
-    "allocation": "#B3A536",
+    "allocation": "#978A1E",
     "host_allocation": "#4C7A34",
-    "code_loading": "#E69F00",
+    "code_loading": "#C48200",
     "launch_latency": "#009E73",
-    "unknown": "#8A8F98",
+    "unknown": "#8A909A",
 }
 """Colors of the idle parts of the ledger."""
 

@@ -19,7 +19,10 @@ HOVER_WIDTH = 90
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 _UNITS = ((86_400_000_000_000, "d"), (3_600_000_000_000, "h"), (60_000_000_000, "min"))
 _SECONDS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
-_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
+TIME_UNITS = (*_UNITS, *_SECONDS)
+"""Number of ns in each unit of times, and its name, the longest first."""
+BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
+"""Number of bytes in each unit of sizes, and its name, the largest first."""
 
 
 def escape_markup(text: str) -> str:
@@ -90,4 +93,4 @@ def choose_time_unit(durations_ns: Iterable[int]) -> tuple[int, str]:
 def choose_byte_unit(sizes: Iterable[int]) -> tuple[int, str]:
     """Return a suitable binary unit for displaying sizes in bytes: the number of bytes in the unit, and its name."""
     largest = max(sizes, default=0)
-    return next(((unit_bytes, name) for unit_bytes, name in _BYTES if largest >= unit_bytes), _BYTES[-1])
+    return next(((unit_bytes, name) for unit_bytes, name in BYTE_UNITS if largest >= unit_bytes), BYTE_UNITS[-1])

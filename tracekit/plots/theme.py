@@ -27,11 +27,11 @@ PART_NAMES = {
 PART_COLORS = {
     "tensor_core": "#009E73",
     "other_kernel": "#0072B2",
-    "memory": "#E69F00",
-    "dataloader": "#CC79A7",
+    "memory": "#C48200",
+    "dataloader": "#C06C9A",
     "io": "#D55E00",
-    "cpu": "#56B4E9",
-    "other": "#8A8F98",
+    "cpu": "#2F95D2",
+    "other": "#8A909A",
 }
 """Colors of the parts of iterations in all figures. People with color vision deficiencies can distinguish them."""
 
@@ -39,27 +39,27 @@ LEDGER_CLASSES = {
     "compute": ("Computation on the GPU", "#0072B2"),
     "opaque": ("CUDA graphs recorded as a whole", "#7B5EA7"),
     "communication": ("Communication that no computation hides", "#D55E00"),
-    "copy": ("Copies that no computation hides", "#E69F00"),
-    "idle": ("GPU idle, by what the CPU does", "#8A8F98"),
+    "copy": ("Copies that no computation hides", "#C48200"),
+    "idle": ("GPU idle, by what the CPU does", "#8A909A"),
     "rest": ("Other", "#4C7A34"),
 }
 """Titles and colors of the classes of parts into which the time of steps is divided."""
 
 GRAPH_COLOR = "#7B5EA7"
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7B5EA7", "#B3A536", "#8A8F98", "#4C7A34")
-DIRECTION_COLORS = {"fprop": "#0072B2", "bprop": "#D55E00", None: "#8A8F98"}
-OUTSIDE_COLOR = "#B4B9C2"
+COLORS = ("#0072B2", "#C48200", "#009E73", "#C06C9A", "#2F95D2", "#D55E00", "#7B5EA7", "#978A1E", "#8A909A", "#4C7A34")
+DIRECTION_COLORS = {"fprop": "#0072B2", "bprop": "#D55E00", None: "#8A909A"}
+OUTSIDE_COLOR = "#8C919B"
 LONGEST_COLOR = "#C2185B"
 DARK_COLORS = {
     "#0072B2": "#3D8FD6",
-    "#E69F00": "#F0B020",
+    "#C48200": "#F0B020",
     "#009E73": "#00A87B",
-    "#CC79A7": "#DF93BE",
-    "#56B4E9": "#9AD2F7",
+    "#C06C9A": "#DF93BE",
+    "#2F95D2": "#9AD2F7",
     "#D55E00": "#E8703A",
     "#7B5EA7": "#AB90D6",
-    "#B3A536": "#C9BC57",
-    "#8A8F98": "#979CA6",
+    "#978A1E": "#C9BC57",
+    "#8A909A": "#979CA6",
     "#4C7A34": "#82B366",
 }
 """Maps colors of the light template to colors of the dark one, whose contrast to the background is at least 4.5."""

@@ -51,6 +51,18 @@ class Element:
         yield f"</{self.name}>"
 
 
+class _LineEnd(Element):
+    """A line end in a text, which escaped strings cannot contain."""
+
+    def write(self) -> Iterator[str]:
+        """Yield the line end."""
+        yield "\n"
+
+
+LINE_END = _LineEnd("", (), {})
+"""A line end, such as one in the ``title`` of a mark in a chart."""
+
+
 class _ElementBuilder:
     """Functions that build elements, by element name, such as ``tag.section``."""
 
