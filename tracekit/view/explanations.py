@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tracekit.text.explanations import CauseText, Explanation
     from tracekit.view.captures import ViewedCaptures
     from tracekit.view.pages import Context
-    from tracekit.view.state import PageState
+    from tracekit.view.state import CaptureAggregation, PageState
 
 TITLE = "Why a step takes this long"
 TITLE_OF_RANKS = "Why a step of the job takes this long"
-_SCOPE_OF_RANKS = "All ranks are examined without their warm-up, whatever iterations are aggregated on other pages."
+_SCOPE_OF_RANKS = "The ranks are examined without their warm-up, whatever iterations are aggregated on other pages."
 _ACTIVITY = "explaining the steps"
 _STATUS = "The steps are being examined …"
 
@@ -53,17 +53,14 @@ def list_causes(context: Context) -> list[str]:
 
 def build_panel_of_ranks(context: Context) -> Any:
     """Return a panel that explains the steps of a job, with the rank whose steps take longest."""
-    key = ("why of ranks", context.state.at.ranks)
-    explain = partial(_explain_ranks, context.captures)
+    key = ("why of ranks", context.state.at.ranks, context.state.at.devices)
+    explain = partial(_explain_ranks, context.captures, context.state.at)
     compute = partial(_build_panel, TITLE_OF_RANKS, explain, None)
     return context.build_later(key, TITLE_OF_RANKS, compute, _ACTIVITY, _STATUS)
 
 
-def _explain_ranks(captures: ViewedCaptures) -> Explanation:
-    job = ranks.get_rank_set(captures)
-    if job is None:
-        raise TracekitError("the captures are not the ranks of one job")
-    return write_explanation(job.why())
+def _explain_ranks(captures: ViewedCaptures, at: CaptureAggregation) -> Explanation:
+    return write_explanation(ranks.get_selected_ranks(captures, at).why())
 
 
 def _build_panel(title: str, explain: Callable[[], Explanation], state: PageState | None) -> Any:

@@ -259,8 +259,7 @@ def load_rows(captures: ViewedCaptures, query: Query) -> ShownRows:
         captures[query.at].get_aggregated_trace(query.at),
         dict(query.arguments),
         captures,
-        captures[query.at],
-        query.at.include_warm_up,
+        query.at,
     )
     return captures.get_rows(query.create_rows_cache_key(), lambda: find_dataset(query.table).read_rows(inputs))
 

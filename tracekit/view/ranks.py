@@ -25,13 +25,14 @@ from tracekit.view.captures import ShownRows
 from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from tracekit.core.recipes import RecipeTables
     from tracekit.registry.analyses import Value
     from tracekit.sets.member import Member
     from tracekit.trace import Trace
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
+    from tracekit.view.state import CaptureAggregation
 
 TABLES = ("summary", "arrivals", "stragglers", "iterations", "operations", "clocks")
 """Tables of the analysis of the communication that are shown on pages."""
@@ -86,6 +87,33 @@ class OpenSet(TraceSet):
         for member in self.captures:
             yield member, call_or_return_error(lambda each: function(self._traces[each.rank]), member)
 
+    def restrict(self, ranks: Sequence[int], devices: Sequence[int]) -> OpenSet:
+        """Return a set with only the given ranks and GPUs. Ranks without any of these GPUs are left out.
+
+        Args:
+            ranks: The ranks. If empty, all ranks are selected.
+            devices: The ids of the GPUs. If empty, all GPUs are selected.
+
+        Raises:
+            TracekitError: A rank does not exist, or no rank has any of the GPUs.
+        """
+        if missing := [rank for rank in ranks if rank not in self.ranks]:
+            raise self._create_missing_rank_error(missing[0])
+        members = [member for member in self.captures if not ranks or member.rank in ranks]
+        if not devices:
+            return OpenSet(members, [self._traces[member.rank] for member in members])
+        restricted = [(m, _select_present_devices(self._traces[m.rank], devices)) for m in members]
+        traces = {member: trace for member, trace in restricted if trace is not None}
+        if not traces:
+            numbers = ", ".join(map(str, devices))
+            raise TracekitError(f"no rank has a GPU with the id {numbers}", hint="choose other GPUs in the scope")
+        return OpenSet(list(traces), list(traces.values()))
+
+
+def _select_present_devices(trace: Trace, devices: Sequence[int]) -> Trace | None:
+    present = [device for device in devices if device in trace.devices["device_id"]]
+    return trace.select(devices=present) if present else None
+
 
 def get_rank_set(captures: ViewedCaptures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
@@ -121,16 +149,32 @@ def _read_recorded_metadata(capture: ViewedCapture) -> members.RecordedMetadata:
     return members.read_recorded_metadata(capture.trace, capture.trace.path or Path(capture.name))
 
 
-def get_rank_set_or_single_rank(captures: ViewedCaptures, capture: ViewedCapture) -> OpenSet:
-    """Return the ranks of the job. If the captures are not the ranks of one job, return a set of ``capture`` alone."""
-    return get_rank_set(captures) or captures.get_cached_result(
-        ("rank", capture.index), lambda: _create_set_of_one_rank(capture)
+def get_selected_ranks(captures: ViewedCaptures, at: CaptureAggregation) -> OpenSet:
+    """Return the ranks and GPUs of the job that a scope selects.
+
+    If the captures are not the ranks of one job, return a set of the capture of the scope alone.
+
+    Raises:
+        TracekitError: A rank does not exist, or no rank has any of the GPUs.
+    """
+    return captures.get_cached_result(  # type: ignore[no-any-return]
+        ("ranks", *_compute_ranks_cache_key(captures, at)), lambda: _select_ranks(captures, at)
     )
 
 
-def _compute_ranks_cache_key(captures: ViewedCaptures, capture: ViewedCapture) -> int | None:
-    """Return a cache key for results about ranks: None for the ranks of a job, or else the index of the capture."""
-    return None if get_rank_set(captures) else capture.index
+def _select_ranks(captures: ViewedCaptures, at: CaptureAggregation) -> OpenSet:
+    job = get_rank_set(captures)
+    if job is None and at.ranks:
+        raise TracekitError(
+            "the URL selects ranks, but the open captures are not two or more ranks of one job",
+            hint="remove the parameter 'ranks' from the URL",
+        )
+    return (job or _create_set_of_one_rank(captures[at])).restrict(at.ranks, at.devices)
+
+
+def _compute_ranks_cache_key(captures: ViewedCaptures, at: CaptureAggregation) -> tuple[Hashable, ...]:
+    """Return a cache key for results about the ranks of a scope, or about its capture if it is not a rank of a job."""
+    return (None if get_rank_set(captures) else at.capture, at.ranks, at.devices)
 
 
 def _create_set_of_one_rank(capture: ViewedCapture) -> OpenSet:
@@ -138,24 +182,24 @@ def _create_set_of_one_rank(capture: ViewedCapture) -> OpenSet:
 
 
 def run_recipe(
-    captures: ViewedCaptures, capture: ViewedCapture, name: str, options: Mapping[str, Value] | None = None
+    captures: ViewedCaptures, at: CaptureAggregation, name: str, options: Mapping[str, Value] | None = None
 ) -> RecipeTables:
-    """Return the tables of a recipe for the ranks of the job or, without a job, for one capture. Cache the tables.
+    """Return the tables of a recipe for the ranks of a scope or, without a job, for its capture. Cache the tables.
 
     If the start time of any capture is not recorded, the times of each rank are relative to the start of its own
     capture.
 
     Args:
         captures: The captures of the server.
-        capture: The capture to analyze if the captures are not the ranks of a job.
+        at: The scope, which selects ranks and GPUs.
         name: Name of the recipe.
         options: Options of the recipe.
     """
-    ranks = get_rank_set_or_single_rank(captures, capture)
+    ranks = get_selected_ranks(captures, at)
     values = dict(options or {})
     if get_analysis(name, RECIPE).has_option("align") and not _are_origins_recorded(ranks):
         values["align"] = "no"
-    key = ("recipe", _compute_ranks_cache_key(captures, capture), name, *sorted(values.items()))
+    key = ("recipe", *_compute_ranks_cache_key(captures, at), name, *sorted(values.items()))
     return captures.get_cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
 
 
@@ -165,22 +209,20 @@ def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Reci
         return recipes.run_recipe(ranks, name, options)
 
 
-def analyze_communication(
-    captures: ViewedCaptures, capture: ViewedCapture, *, include_warm_up: bool = False
-) -> Communication:
+def analyze_communication(captures: ViewedCaptures, at: CaptureAggregation) -> Communication:
     """Return the analysis of the communication between the ranks of the job. The analysis is cached.
 
     Args:
-        captures: The captures of the server. If they are the ranks of a job, all of them are analyzed.
-        capture: The capture to analyze if the captures are not the ranks of a job.
-        include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
+        captures: The captures of the server.
+        at: The scope, which selects ranks and GPUs, and whether the first iterations are compared even if they are much
+            slower than the others.
 
     Raises:
         TracekitError: A capture cannot be read.
     """
-    ranks = get_rank_set_or_single_rank(captures, capture)
-    key = ("communication", _compute_ranks_cache_key(captures, capture), include_warm_up)
-    read_tables = choose_rank_table_reader(include_warm_up=include_warm_up)
+    ranks = get_selected_ranks(captures, at)
+    key = ("communication", *_compute_ranks_cache_key(captures, at), at.include_warm_up)
+    read_tables = choose_rank_table_reader(include_warm_up=at.include_warm_up)
     return captures.get_cached_result(key, lambda: Communication(collect_rank_tables(ranks, read_tables)))  # type: ignore[no-any-return]
 
 
@@ -195,27 +237,27 @@ def read_communication_rows(analysis: Communication, name: str) -> ShownRows:
     return add_titles(getattr(analysis, name), _COMMON if analysis.clocks.height > 1 else {})
 
 
-def compute_gpu_time(captures: ViewedCaptures, capture: ViewedCapture) -> ShownRows:
+def compute_gpu_time(captures: ViewedCaptures, at: CaptureAggregation) -> ShownRows:
     """Return the time that each GPU spends in computation, communication and other activities, and its idle time.
 
     The result has one row per rank and GPU, with the name of the capture. Times are in ns.
     """
-    frame = run_recipe(captures, capture, "gpu_time_sum")["gpu_time"]
-    names = {m.rank: m.name for m in get_rank_set_or_single_rank(captures, capture).members}
+    frame = run_recipe(captures, at, "gpu_time_sum")["gpu_time"]
+    names = {m.rank: m.name for m in get_selected_ranks(captures, at).members}
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
     return add_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
 
 
-def compute_utilization(captures: ViewedCaptures, capture: ViewedCapture, recipe: str, bins: int) -> ShownRows:
+def compute_utilization(captures: ViewedCaptures, at: CaptureAggregation, recipe: str, bins: int) -> ShownRows:
     """Return the utilization in percent of each rank and GPU in each time bin, as computed by a heat map recipe.
 
     Args:
         captures: The captures of the server.
-        capture: The capture to analyze if the captures are not the ranks of a job.
+        at: The scope, which selects ranks and GPUs.
         recipe: Name of the recipe.
         bins: Number of bins.
     """
-    frame = run_recipe(captures, capture, recipe, {"bins": bins})["analysis"]
+    frame = run_recipe(captures, at, recipe, {"bins": bins})["analysis"]
     values = {
         c: convert_title_to_name(f"{c}_percent") for c in frame.columns if c not in ("Duration", _INDEX, *_PLACES)
     }
@@ -231,16 +273,16 @@ def compute_utilization(captures: ViewedCaptures, capture: ViewedCapture, recipe
     return rows._replace(titles={**rows.titles, **{new: f"{old} (%)" for old, new in values.items()}})
 
 
-def compute_pace(captures: ViewedCaptures, capture: ViewedCapture, recipe: str, name: str) -> ShownRows:
+def compute_pace(captures: ViewedCaptures, at: CaptureAggregation, recipe: str, name: str) -> ShownRows:
     """Return one row per rank and occurrence of a kernel or NVTX range, with its start, end and duration in ns.
 
     Args:
         captures: The captures of the server.
-        capture: The capture to analyze if the captures are not the ranks of a job.
+        at: The scope, which selects ranks and GPUs.
         recipe: Name of the recipe.
         name: Name of the kernel or range whose occurrences are returned.
     """
-    tables = run_recipe(captures, capture, recipe, {"name": name})
+    tables = run_recipe(captures, at, recipe, {"name": name})
     occurrences = [
         pl.DataFrame({column: tables[table][rank].cast(pl.Int64) for column, table in _PACES.items()})
         .with_row_index("occurrence")

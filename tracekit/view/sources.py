@@ -15,7 +15,7 @@ from tracekit.registry.analyses import parse_name
 from tracekit.trace import get_trace_view
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import ShownRows
-from tracekit.view.state import parse_aggregation
+from tracekit.view.state import CaptureAggregation, parse_aggregation
 from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.text.names import TableName
     from tracekit.trace import Trace
-    from tracekit.view.captures import ViewedCapture, ViewedCaptures
+    from tracekit.view.captures import ViewedCaptures
 
 INDENT = "\u2007\u2007"
 """Indentation of a level of the tree: spaces as wide as a digit, which a page does not collapse."""
@@ -42,15 +42,13 @@ class TableInputs:
         trace: The correlated and rolled-up capture.
         arguments: Arguments of the table by name, such as values of the selected row in the table above.
         captures: All captures, for tables that show several of them.
-        capture: The capture of the trace.
-        include_warm_up: Whether tables of several ranks include the warm-up. The trace has been rolled up accordingly.
+        at: The scope, for tables of several ranks. The trace has been selected and rolled up accordingly.
     """
 
     trace: Trace
     arguments: Mapping[str, str] = field(default_factory=dict)
     captures: ViewedCaptures | None = None
-    capture: ViewedCapture | None = None
-    include_warm_up: bool = False
+    at: CaptureAggregation = field(default_factory=CaptureAggregation)
 
 
 def read_table_rows(
@@ -405,32 +403,31 @@ def create_communication_reader(name: str) -> Callable[[TableInputs], ShownRows]
         """Return the rows of a table about the communication between ranks."""
         from tracekit.view import ranks
 
-        captures = _get_server_captures(inputs)
-        analysis = ranks.analyze_communication(*captures, include_warm_up=inputs.include_warm_up)
+        analysis = ranks.analyze_communication(_get_server_captures(inputs), inputs.at)
         return ranks.read_communication_rows(analysis, name)
 
     return read_rows
 
 
-def _get_server_captures(inputs: TableInputs) -> tuple[ViewedCaptures, ViewedCapture]:
-    """Return all captures of the server, and the capture of the trace.
+def _get_server_captures(inputs: TableInputs) -> ViewedCaptures:
+    """Return all captures of the server.
 
     Raises:
         TracekitError: The inputs do not contain the captures.
     """
-    if inputs.captures is None or inputs.capture is None:
+    if inputs.captures is None:
         raise TracekitError(
             "this table compares the ranks of a job, but the request is for a single capture",
             hint="open the captures of all ranks of one job with tracekit view",
         )
-    return inputs.captures, inputs.capture
+    return inputs.captures
 
 
 def read_gpu_time(inputs: TableInputs) -> ShownRows:
     """Return the time that each GPU of each rank spends in computation, communication and other activities."""
     from tracekit.view import ranks
 
-    return ranks.compute_gpu_time(*_get_server_captures(inputs))
+    return ranks.compute_gpu_time(_get_server_captures(inputs), inputs.at)
 
 
 def read_utilization(inputs: TableInputs) -> ShownRows:
@@ -444,7 +441,7 @@ def read_utilization(inputs: TableInputs) -> ShownRows:
         )
     if not 1 <= bins <= MAX_BINS:
         raise TracekitError(f"a heat map cannot have {bins} bins", hint=f"use 1 to {MAX_BINS} bins")
-    return ranks.compute_utilization(*_get_server_captures(inputs), recipe, bins)
+    return ranks.compute_utilization(_get_server_captures(inputs), inputs.at, recipe, bins)
 
 
 def read_pace(inputs: TableInputs) -> ShownRows:
@@ -457,7 +454,7 @@ def read_pace(inputs: TableInputs) -> ShownRows:
             f"the URL requests an unknown kind of occurrences, {recipe[:100]!r}",
             hint=f"choose one of these kinds: {', '.join(PACES)}",
         )
-    return ranks.compute_pace(*_get_server_captures(inputs), recipe, inputs.arguments.get("name", ""))
+    return ranks.compute_pace(_get_server_captures(inputs), inputs.at, recipe, inputs.arguments.get("name", ""))
 
 
 def is_nccl_expr() -> pl.Expr:

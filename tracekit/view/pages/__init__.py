@@ -125,11 +125,12 @@ class Context:
 
     def build_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return a panel for each figure of a recipe, by figure name."""
-        key = ("figures", recipe, self.state.at.capture, tuple(sorted((options or {}).items())))
+        at = self.state.at
+        key = ("figures", recipe, at.capture, at.ranks, at.devices, tuple(sorted((options or {}).items())))
         return self.captures.get_cached_result(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
 
     def _draw_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-        tables = sets_of_ranks.run_recipe(self.captures, self.capture, recipe, options)
+        tables = sets_of_ranks.run_recipe(self.captures, self.state.at, recipe, options)
         drawn = plots.draw_recipe_figures(tables)
         return {name: components.build_figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
@@ -472,6 +473,10 @@ def build_page(context: Context) -> list[Any]:
         raise TracekitError(
             f"the requested page {context.state.page!r} does not exist", hint="choose a page in the navigation"
         )
+    if context.state.at.ranks:
+        sets_of_ranks.get_selected_ranks(
+            context.captures, context.state.at
+        )  # raises for other ranks
     error = _explain_absence(context.captures, context.capture, page)
     if error is not None:
         return [tag.h1(page.title), components.build_error_message(error)]

@@ -20,9 +20,7 @@ def build_page(context: Context) -> list[Any]:
     names = [name for name in OWN if load_rows(context.captures, Query(name, context.state.at)).frame.height]
     figure, notes = None, []
     try:
-        analysis = ranks.analyze_communication(
-            context.captures, context.capture, include_warm_up=context.state.at.include_warm_up
-        )
+        analysis = ranks.analyze_communication(context.captures, context.state.at)
         elsewhere = ranks.OF_ITERATIONS if ranks.get_rank_set(context.captures) else ()
         names = [*(f"ranks_{name}" for name in ranks.list_nonempty_tables(analysis) if name not in elsewhere), *names]
         if any(f"ranks_{name}" in names for name in ranks.OF_ITERATIONS):

@@ -68,7 +68,7 @@ class Total(NamedTuple):
 def _find_largest_totals(context: Context, kind: str) -> dict[str, Total]:
     """Return the totals of the kernels or NVTX ranges with the longest total times, by name."""
     recipe, key = _SUMS[kind]
-    rows = ranks.run_recipe(context.captures, context.capture, recipe)["all_stats"]
+    rows = ranks.run_recipe(context.captures, context.state.at, recipe)["all_stats"]
     rows = rows.drop_nulls(key).sort("Sum", descending=True, maintain_order=True).head(LISTED)
     return {name: Total(count, int(time)) for name, count, time in rows[key, "Count", "Sum"].rows()}
 
@@ -79,5 +79,5 @@ def _choose_default_name(context: Context, totals: Mapping[str, Total]) -> str:
     This is the one with the longest total time among those that occur more than once per rank. If there are none, all
     names are considered.
     """
-    number = len(ranks.get_rank_set_or_single_rank(context.captures, context.capture))
+    number = len(ranks.get_selected_ranks(context.captures, context.state.at))
     return next((name for name, total in totals.items() if total.occurrences > number), next(iter(totals)))

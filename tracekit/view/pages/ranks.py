@@ -21,7 +21,7 @@ def _build_warm_up_link(context: Context, analysis: Communication) -> list[Any]:
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Ranks"."""
     at = context.state.at
-    analysis = ranks.analyze_communication(context.captures, context.capture, include_warm_up=at.include_warm_up)
+    analysis = ranks.analyze_communication(context.captures, at)
     options = {"include_warm_up": "yes" if at.include_warm_up else "no"}
     shown = [name for name in ranks.OF_ITERATIONS if name in ranks.list_nonempty_tables(analysis)]
     return [
