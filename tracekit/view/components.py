@@ -9,6 +9,7 @@ from tracekit import schemas
 from tracekit.core.reports.steps import list_notes
 from tracekit.errors import TracekitError
 from tracekit.plots import draw_figure
+from tracekit.plots.svg import draw_svg
 from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view.state import make_url
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
     from tracekit.view.state import PageState
 
 MAX_NOTE = 40
-HEIGHT, COMPACT_HEIGHT = 380, 290
-"""Heights of figures in pixels."""
-WIDTH, COMPACT_WIDTH = 1080, 420
-"""Widths of figures in pixels, before they are scaled to the width of the page."""
+WIDTH, COMPACT_WIDTH, COMPACT_HEIGHT = 1080, 420, 290
+"""Sizes of figures in pixels, before they are scaled to the width of the page."""
 WITHOUT_SCRIPTS = "scripts"
 """URL parameter whose value "no" computes all panels before the page is shown, for browsers without scripts."""
 UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
@@ -82,14 +81,19 @@ def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> 
     return build_panel(title, [build_graph(figure, compact=compact)])
 
 
-def build_graph(figure: Figure, *, compact: bool = False) -> Element:  # noqa: ARG001
+def build_graph(figure: Figure, *, compact: bool = False) -> Element:
     """Return a plotly figure without its title as SVG.
 
     Args:
         figure: The figure.
         compact: Whether the figure is shown next to others.
     """
-    return tag.p(f"{len(figure.data)} traces", class_="graph")
+    title = figure.layout.title.text or "Chart"
+    size = {"width": COMPACT_WIDTH, "height": COMPACT_HEIGHT} if compact else {"width": WIDTH}
+    drawn = draw_svg(figure, **size)
+    label = f"Chart: {title}"
+    shown = tag.div(drawn, class_="chart compact" if compact else "chart", tabindex="0", role="region", aria_label=label)
+    return tag.figure(shown)
 
 
 def build_panel(title: str, content: Sequence[Content], **attributes: Any) -> Element:

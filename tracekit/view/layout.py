@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript"}
 _FILES = {
     "page.css": ("tracekit.pages", "page.css"),
+    "svg.css": ("tracekit.plots", "svg.css"),
     "view.css": ("tracekit.view", "assets/view.css"),
     "page.js": ("tracekit.pages", "page.js"),
     "view.js": ("tracekit.view", "assets/view.js"),
@@ -110,6 +111,7 @@ def build_document(
         tag.meta(charset="utf-8"),
         tag.meta(name="viewport", content="width=device-width, initial-scale=1"),
         tag.title(title),
+        tag.link(rel="icon", href="data:,"),
         *(tag.link(rel="stylesheet", href=make_asset_url(name)) for name in STYLES),
         *(tag.script(src=make_asset_url(name), defer=name != "page.js") for name in SCRIPTS),
     ]
