@@ -92,7 +92,9 @@ def build_graph(figure: Figure, *, compact: bool = False) -> Element:
     size = {"width": COMPACT_WIDTH, "height": COMPACT_HEIGHT} if compact else {"width": WIDTH}
     drawn = draw_svg(figure, **size)
     label = f"Chart: {title}"
-    shown = tag.div(drawn, class_="chart compact" if compact else "chart", tabindex="0", role="region", aria_label=label)
+    shown = tag.div(
+        drawn, class_="chart compact" if compact else "chart", tabindex="0", role="region", aria_label=label
+    )
     return tag.figure(shown)
 
 

@@ -158,9 +158,11 @@ def build_navigation(captures: ViewedCaptures, state: PageState, *, computes_lat
         tag.div(
             tag.h2(group),
             tag.ul(
-                _build_page_link(page, state, absences.get(page.name))
-                for page in pages.PAGES.values()
-                if page.group == group
+                *(
+                    _build_page_link(page, state, absences.get(page.name))
+                    for page in pages.PAGES.values()
+                    if page.group == group
+                )
             ),
         )
         for group in pages.GROUPS

@@ -474,9 +474,7 @@ def build_page(context: Context) -> list[Any]:
             f"the requested page {context.state.page!r} does not exist", hint="choose a page in the navigation"
         )
     if context.state.at.ranks:
-        sets_of_ranks.get_selected_ranks(
-            context.captures, context.state.at
-        )  # raises for other ranks
+        sets_of_ranks.get_selected_ranks(context.captures, context.state.at)  # raises for other ranks
     error = _explain_absence(context.captures, context.capture, page)
     if error is not None:
         return [tag.h1(page.title), components.build_error_message(error)]
