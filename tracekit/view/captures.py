@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import polars as pl
@@ -47,11 +48,13 @@ class ShownRows(NamedTuple):
         frame: The rows.
         titles: Title of each column, by column name.
         descriptions: Description of each column, by column name, or "" for columns without a description.
+        formulas: How the values of a column are computed, by column name, if its description does not say it.
     """
 
     frame: pl.DataFrame
     titles: Mapping[str, str]
     descriptions: Mapping[str, str]
+    formulas: Mapping[str, str] = MappingProxyType({})
 
 
 K = TypeVar("K")

@@ -23,17 +23,17 @@ TITLES = {
     "is_significant": "Significant",
     "count_a": "Count A",
     "count_b": "Count B",
-    "time_a_ns": "Time A (ns)",
-    "time_b_ns": "Time B (ns)",
-    "change_ns": "Change (ns)",
-    "change_percent": "Change (%)",
-    "share_percent": "Share of all changes (%)",
-    "iteration_a_ns": "Time A per iteration (ns)",
-    "iteration_b_ns": "Time B per iteration (ns)",
-    "iteration_change_ns": "Change per iteration (ns)",
-    "iteration_change_percent": "Change per iteration (%)",
+    "time_a_ns": "Time A",
+    "time_b_ns": "Time B",
+    "change_ns": "Change",
+    "change_percent": "Relative change",
+    "share_percent": "Share of all changes",
+    "iteration_a_ns": "Time A per iteration",
+    "iteration_b_ns": "Time B per iteration",
+    "iteration_change_ns": "Change per iteration",
+    "iteration_change_percent": "Relative change per iteration",
     "evidence": "Evidence",
-    "p_value": "p",
+    "p_value": "p-value",
     "bytes_a": "Bytes A",
     "bytes_b": "Bytes B",
 }
@@ -73,7 +73,7 @@ def build_diff_table_rows(differences: Diff, kind: str) -> ShownRows:
         own = [c for c in TITLES if c.startswith("iteration_")]
         order = [*(dict(zip(_TOTALS, own, strict=True)).get(c, c) for c in TITLES if c not in own), *_TOTALS]
         titles = {c: TITLES[c] for c in order}
-        titles |= {c: TITLES[c].replace(" (", ", total (") for c in _TOTALS}
+        titles |= {c: f"{TITLES[c]}, total" for c in _TOTALS}
         base = "times per iteration, because the numbers of iterations differ"
     shown = {c: title for c, title in titles.items() if c in frame.columns}
     descriptions = {c: DESCRIPTIONS.get(c, "").format(base=base) for c in shown}

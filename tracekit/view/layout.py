@@ -25,8 +25,10 @@ _FILES = {
     "page.css": ("tracekit.pages", "page.css"),
     "svg.css": ("tracekit.plots", "svg.css"),
     "view.css": ("tracekit.view", "assets/view.css"),
+    "table.css": ("tracekit.view", "assets/table.css"),
     "page.js": ("tracekit.pages", "page.js"),
     "view.js": ("tracekit.view", "assets/view.js"),
+    "table.js": ("tracekit.view", "assets/table.js"),
 }
 """Package and path in the package of each file that pages load."""
 STYLES = tuple(name for name in _FILES if name.endswith(".css"))

@@ -14,11 +14,11 @@ import polars as pl
 from tracekit.errors import TracekitError
 from tracekit.view import sql
 from tracekit.view.datasets import find_dataset
-from tracekit.view.sources import MAX_EXACT, TableInputs
+from tracekit.view.sources import TableInputs
 from tracekit.view.tree import compute_row_states, parse_expansion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping
 
     from tracekit.view.captures import ShownRows, ViewedCaptures
     from tracekit.view.state import CaptureAggregation
@@ -39,7 +39,7 @@ MAX_INT64 = 2**63 - 1
 MAX_PAGE = 1000
 """Maximum number of rows per request."""
 ADDITIVE = re.compile(
-    r"(?!(wall|avg|average|med|median|min|minimum|max|maximum|stddev|proj_avg)_)(total_\w+|in_\w+_ns|(\w+_)?(time|duration|overhead|idle)_ns|(instance|kernel|op|gpu_op|copy)_count"
+    r"(?!(in_stack|wall|avg|average|med|median|min|minimum|max|maximum|stddev|proj_avg)_)(total_\w+|in_\w+_ns|(\w+_)?(time|duration|overhead|idle)_ns|(instance|kernel|op|gpu_op|copy)_count"
     r"|tensor_core_kernel_count|count(_[ab])?|time_[ab]_ns|change_ns|bytes_[ab]|num_calls|instances|launches|gaps|bytes|size_bytes"
     r"|number_ops|number_calls|op_instances|range_instances|self_count)"
 )
@@ -54,11 +54,11 @@ class SortColumn(NamedTuple):
 
 
 def filter_expr(filter_model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
-    """Return an expression that is true for rows that match a filter model of AG Grid, or None if the model is empty.
+    """Return an expression that is true for rows that match the filters of columns, or None if there are no filters.
 
     Args:
-        filter_model: The filter of each column: a condition with ``type`` and ``filter``, or several ``conditions`` and
-            their ``operator``.
+        filter_model: The filter of each column: a condition with ``type`` and ``filter`` (and ``filterTo``, the end of
+            a range), or several ``conditions`` and their ``operator``, which is ``AND`` or ``OR``.
         schema: Types of the columns by name.
 
     Raises:
@@ -83,25 +83,23 @@ def search_expr(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
     return reduce(operator.or_, (_contains_expr(pl.col(name), text.strip()) for name in columns))
 
 
-def parse_sort_columns(sort_model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[SortColumn]:
-    """Return the columns of a sort model of AG Grid.
+def parse_sort_columns(text: str, schema: Mapping[str, pl.DataType]) -> list[SortColumn]:
+    """Return the columns of a sort order, such as ``time_ns:desc,name:asc``. The first column takes precedence.
 
     Raises:
-        TracekitError: The sort model is not valid or names an unknown column.
+        TracekitError: The sort order is not valid or names an unknown column.
     """
-    if not isinstance(sort_model, list) or len(sort_model) > MAX_FILTERS:
-        raise TracekitError(f"the sort order must be a JSON list of at most {MAX_FILTERS} columns")
-    columns = []
-    for each in sort_model:
-        if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
-            raise TracekitError("each column of the sort order must have the direction asc or desc")
-        columns.append(SortColumn(_require_column(each.get("colId"), schema), each["sort"] == "desc"))
-    return columns
+    parts = [part.rpartition(":") for part in text.split(",") if part]
+    if len(parts) > MAX_FILTERS:
+        raise TracekitError(f"the sort order must have at most {MAX_FILTERS} columns")
+    if any(direction not in ("asc", "desc") for _, _, direction in parts):
+        raise TracekitError("each column of the sort order must have the direction asc or desc, such as COLUMN:desc")
+    return [SortColumn(require_column(name, schema), direction == "desc") for name, _, direction in parts]
 
 
 def _column_filter_expr(name: object, column_filter: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return an expression that is true for rows that match the filter of one column."""
-    column = _require_column(name, schema)
+    column = require_column(name, schema)
     if not isinstance(column_filter, dict):
         raise TracekitError(f"the filter of column {column!r} must be a JSON object")
     conditions = column_filter.get("conditions")
@@ -176,7 +174,7 @@ def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
     return col.cast(pl.String).str.contains(f"(?i){pl.escape_regex(text)}").fill_null(value=False)
 
 
-def _require_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
+def require_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
     """Return a column name unchanged, or raise an error if the table does not have this column."""
     if not isinstance(name, str) or name not in schema:
         raise TracekitError(
@@ -209,8 +207,8 @@ class Query:
         at: The capture and its aggregation.
         arguments: Names and values of the arguments of the table, such as values of the selected row in the table
             above it.
-        filter: Filter model of AG Grid, as JSON.
-        sort: Sort model of AG Grid, as JSON.
+        filter: The filters of columns as JSON, as for ``filter_expr``.
+        sort: The columns to sort by, as for ``parse_sort_columns``.
         search: String that a column of a matching row contains.
         condition: SQL condition, as written after WHERE.
         toggled: Keys of the rows of a tree that are expanded or collapsed individually, separated by commas.
@@ -220,29 +218,36 @@ class Query:
     at: CaptureAggregation
     arguments: tuple[tuple[str, str], ...] = ()
     filter: str = "{}"
-    sort: str = "[]"
+    sort: str = ""
     search: str = ""
     condition: str = ""
     toggled: str = ""
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether the query may omit rows of the table."""
+        return (self.filter, self.search.strip(), self.condition.strip()) != ("{}", "", "")
+
+    @property
     def is_unfiltered_and_unsorted(self) -> bool:
         """Whether the rows are neither filtered nor sorted. Otherwise, a tree is shown as a flat table."""
-        return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
+        return not self.is_filtered and not self.sort
 
     def create_rows_cache_key(self) -> Hashable:
         """Return the cache key of the unfiltered rows."""
         return (self.table, self.at, self.arguments)
 
 
-class SentRows(NamedTuple):
-    """Rows of a table as they are sent to the browser.
+class PageOfRows(NamedTuple):
+    """Rows of a table that a page shows.
 
     Attributes:
-        rows: The requested rows as dictionaries, each with an additional key ``_id`` that identifies the row.
+        rows: The requested rows as dictionaries, each with an additional key ``_id`` that identifies the row. The rows
+            of a tree also have the key ``_expanded``: whether the row is expanded, or None if it has no children.
         matching: Number of rows that match the filters. For a tree, the number of visible rows.
         total: Number of rows of the table.
-        sums: Rows below the table: the sums over the matching rows, and their percentages of the sums over all rows.
+        sums: Rows below the table if rows are filtered: the sums over the matching rows, and their percentages of the
+            sums over all rows.
         is_tree: Whether the rows are shown as a tree, which hides the descendants of collapsed rows.
     """
 
@@ -282,12 +287,12 @@ def _compute_matching_row_numbers(frame: pl.DataFrame, query: Query) -> pl.Serie
     number = "_row"
     lazy = frame.lazy().with_row_index(number)
     conditions = [
-        filter_expr(parse_json(query.filter, dict), schema),
+        filter_expr(parse_filter_model(query.filter), schema),
         search_expr(query.search, schema),
         sql.where_expr(query.condition, schema) if query.condition.strip() else None,
     ]
     lazy = lazy.filter(*(condition for condition in conditions if condition is not None))
-    columns = parse_sort_columns(parse_json(query.sort, list), schema)
+    columns = parse_sort_columns(query.sort, schema)
     if columns:
         keys = [_sort_key_expr(name, schema[name]) for name, _ in columns]
         descending = [reverse for _, reverse in columns]
@@ -304,12 +309,12 @@ def _compute_matching_row_numbers(frame: pl.DataFrame, query: Query) -> pl.Serie
 
 def _describe_filter_inputs(query: Query) -> str:
     """Return the subject of an error message: the inputs of a query that filter or sort, such as "the search text"."""
-    filtered = ", ".join(map(repr, parse_json(query.filter, dict)))
+    filtered = ", ".join(map(repr, parse_filter_model(query.filter)))
     subjects = {
         f"the filter of {filtered}": filtered,
         "the search text": query.search.strip(),
         "the SQL condition": query.condition.strip(),
-        "the sort order": parse_json(query.sort, list),
+        "the sort order": query.sort,
     }
     return " or ".join(subject for subject, is_set in subjects.items() if is_set)
 
@@ -319,21 +324,18 @@ def _sort_key_expr(name: str, data_type: pl.DataType) -> pl.Expr:
     return pl.col(name).cast(pl.String) if data_type in (pl.Categorical, pl.Enum) else pl.col(name)
 
 
-def parse_json(text: str, expected_type: type) -> Any:
-    """Parse a filter or a sort order, which is JSON text, into a value of the expected type.
+def parse_filter_model(text: str) -> dict[str, Any]:
+    """Parse the filters of columns, which are JSON text.
 
     Raises:
-        TracekitError: The text is not valid JSON, or its value has another type.
+        TracekitError: The text is not valid JSON, or its value is not an object.
     """
     try:
-        value = json.loads(text or ("{}" if expected_type is dict else "[]"))
+        value = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
-        raise TracekitError("the filter or the sort order in the URL is not valid JSON") from error
-    if not isinstance(value, expected_type):
-        raise TracekitError(
-            f"the filter or the sort order must be a JSON {'object' if expected_type is dict else 'list'}, "
-            f"but its type is {type(value).__name__}"
-        )
+        raise TracekitError("the filter in the URL is not valid JSON") from error
+    if not isinstance(value, dict):
+        raise TracekitError(f"the filter must be a JSON object, but its type is {type(value).__name__}")
     return value
 
 
@@ -344,53 +346,79 @@ def read_matching_frame(captures: ViewedCaptures, query: Query) -> pl.DataFrame:
     return frame if order is None else frame[order]
 
 
-def load_page(captures: ViewedCaptures, query: Query, start: int, stop: int) -> SentRows:
-    """Return rows ``start`` to ``stop`` (exclusive) among the rows that match a query, with sums over all matches."""
+def load_page(captures: ViewedCaptures, query: Query, start: int, stop: int) -> PageOfRows:
+    """Return rows ``start`` to ``stop`` (exclusive) among the rows that match a query.
+
+    If the query filters the rows, the result contains sums over all matches.
+    """
     if not 0 <= start <= stop <= start + MAX_PAGE:
         raise TracekitError(f"rows {start} to {stop} were requested, but a request can ask for at most {MAX_PAGE} rows")
-    rows = load_rows(captures, query)
-    frame, order = rows.frame, compute_matching_row_numbers(captures, query)
-    described = find_dataset(query.table)
-    tree = described.tree if query.is_unfiltered_and_unsorted else None
-    shown = (
-        None if tree is None else compute_row_states(frame, tree, parse_expansion(dict(query.arguments), query.toggled))
-    )
-    if shown is not None:
-        order = shown["visible"].arg_true()
-    matching = frame.height if order is None else order.len()
-    part = frame.slice(start, stop - start) if order is None else frame[order.slice(start, stop - start)]
-    ids = list(range(start, start + part.height)) if order is None else order.slice(start, stop - start).to_list()
-    key = described.key
-    named = [str(value) for value in part[key]] if key else [str(each) for each in ids]
-    cells = to_browser_values(part).to_dicts()
-    if shown is not None:
-        cells = [{**row, "_expanded": state} for row, state in zip(cells, shown["expanded"][ids], strict=True)]
-    selected = frame if order is None else frame[order]
-    return SentRows(
+    frame, described = load_rows(captures, query).frame, find_dataset(query.table)
+    order, expanded = _compute_displayed_row_numbers(captures, query, frame)
+    ids = pl.Series(range(start, min(stop, frame.height))) if order is None else order.slice(start, stop - start)
+    part = frame.slice(start, stop - start) if order is None else frame[ids]
+    named = part[described.key].cast(pl.String).to_list() if described.key else [str(each) for each in ids.to_list()]
+    cells = to_cell_values(part).to_dicts()
+    if expanded is not None:
+        cells = [{**row, "_expanded": state} for row, state in zip(cells, expanded[ids], strict=True)]
+    sums = []
+    if described.has_sums and query.is_filtered:
+        sums = captures.get_cached_result(
+            ("sums", query), lambda: compute_summary_rows(frame, compute_matching_row_numbers(captures, query))
+        )
+    return PageOfRows(
         [{"_id": name, **row} for name, row in zip(named, cells, strict=True)],
-        matching,
+        frame.height if order is None else order.len(),
         frame.height,
-        compute_summary_rows(frame, selected) if described.has_sums else [],
-        is_tree=shown is not None,
+        sums,
+        is_tree=expanded is not None,
     )
 
 
-def to_browser_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame with its values in the form in which they are sent to the browser.
+def _compute_displayed_row_numbers(
+    captures: ViewedCaptures, query: Query, frame: pl.DataFrame
+) -> tuple[pl.Series | None, pl.Series | None]:
+    """Return the row numbers of the displayed rows in order, and which rows of a tree are expanded.
 
-    Columns with integers that a browser cannot represent exactly become strings, booleans become "yes" and "no", nested
-    values become JSON, and NaN becomes null.
+    The row numbers are None for all rows in the order of the frame. The latter is None if the rows are not a tree.
     """
-    return frame.select(_to_browser_column(frame[name]) for name in frame.columns)
+    tree = find_dataset(query.table).tree
+    if tree is None or not query.is_unfiltered_and_unsorted:
+        return compute_matching_row_numbers(captures, query), None
+    states = compute_row_states(frame, tree, parse_expansion(dict(query.arguments), query.toggled))
+    return states["visible"].arg_true(), states["expanded"]
 
 
-def _to_browser_column(column: pl.Series) -> pl.Series:
-    """Return a column with its values in the form in which they are sent to the browser."""
+def find_position(captures: ViewedCaptures, query: Query, key: str) -> int | None:
+    """Return the position of the row with a key among the displayed rows, or None if it is not displayed.
+
+    Args:
+        captures: The captures of the server.
+        query: The query, of a table whose rows have keys.
+        key: Key of the row, as text.
+    """
+    frame, column = load_rows(captures, query).frame, find_dataset(query.table).key
+    if column is None:
+        return None
+    numbers = (frame[column].cast(pl.String) == key).arg_true()
+    order, _ = _compute_displayed_row_numbers(captures, query, frame)
+    if order is not None and numbers.len():
+        numbers = (order == numbers[0]).arg_true()
+    return int(numbers[0]) if numbers.len() else None
+
+
+def to_cell_values(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame with its values in the form in which cells of a table show them.
+
+    Booleans become "yes" and "no", nested values become JSON, and NaN becomes null.
+    """
+    return frame.select(_to_cell_column(frame[name]) for name in frame.columns)
+
+
+def _to_cell_column(column: pl.Series) -> pl.Series:
     kind = column.dtype
     if kind == pl.Boolean:
         return column.replace_strict({True: "yes", False: "no"}, return_dtype=pl.String)
-    if kind.is_integer() and column.len() and has_inexact_integers(column):
-        return column.cast(pl.String)
     if kind.is_float():
         return column.fill_nan(None)
     if kind.is_numeric() or kind == pl.String:
@@ -400,12 +428,6 @@ def _to_browser_column(column: pl.Series) -> pl.Series:
             column.name, [None if v is None else json.dumps(v, default=str) for v in column.to_list()], pl.String
         )
     return column.cast(pl.String)
-
-
-def has_inexact_integers(column: pl.Series) -> bool:
-    """Return whether a column has integers that JavaScript cannot represent exactly."""
-    low, high = column.min(), column.max()
-    return isinstance(low, int) and isinstance(high, int) and (low < -MAX_EXACT or high > MAX_EXACT)
 
 
 def exact_sum_expr(column: pl.Series) -> pl.Expr:
@@ -420,27 +442,24 @@ def exact_sum_expr(column: pl.Series) -> pl.Expr:
     return pl.col(column.name).cast(kind).sum()
 
 
-def compute_summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
+def compute_summary_rows(frame: pl.DataFrame, matching: pl.Series | None) -> list[dict[str, Any]]:
     """Return the rows below a table: sums over the matching rows, and their percentages of the sums over all rows.
 
     Args:
         frame: All rows of the table.
-        selected: The rows that match the filters.
+        matching: Row numbers of the rows that match the filters. None for all rows.
     """
     columns = [c for c in frame.columns if frame.schema[c].is_numeric() and ADDITIVE.fullmatch(c)]
     if not columns or not frame.height:
         return []
+    summands = frame.select(columns)
+    selected = summands if matching is None else summands[matching]
     total = [exact_sum_expr(frame[c]) for c in columns]
-    totals, parts = (each.select(total).row(0, named=True) for each in (frame, selected))
+    totals, parts = (each.select(total).row(0, named=True) for each in (summands, selected))
     shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
-    exact: Mapping[str, Any] = {c: str(v) if isinstance(v, int) and abs(v) > MAX_EXACT else v for c, v in parts.items()}
     return [
-        {"_id": "_sum", "_label": f"Sum of {_format_number_of_rows(selected.height)}", **exact},
-        {
-            "_id": "_share",
-            "_label": f"Share of {'all ' * (frame.height > 1)}{_format_number_of_rows(frame.height)}",
-            **shares,
-        },
+        {"_label": f"Sum of {_format_number_of_rows(selected.height)}", **parts},
+        {"_label": f"Share of {'all ' * (frame.height > 1)}{_format_number_of_rows(frame.height)}", **shares},
     ]
 
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from tracekit.core.communication import Communication
 from tracekit.errors import TracekitError, TracekitWarning
+from tracekit.pages.columns import describe_columns
 from tracekit.registry.analyses import RECIPE, get_analysis
 from tracekit.sets import member as members
 from tracekit.sets import ranks as rank_sources
@@ -22,7 +23,7 @@ from tracekit.sets.communication import choose_rank_table_reader, collect_rank_t
 from tracekit.sets.trace_set import TraceSet
 from tracekit.sets.workers import call_or_return_error
 from tracekit.view.captures import ShownRows
-from tracekit.view.titles import convert_name_to_title, convert_title_to_name
+from tracekit.view.titles import convert_title_to_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -47,22 +48,22 @@ _SINCE_FIRST = {"start_ns": "since_first_start_ns", "end_ns": "since_first_end_n
 _SINCE_OWN = {"start_ns": "since_own_start_ns", "end_ns": "since_own_end_ns"}
 """Names of columns with times since the start of the capture of each rank, if a capture lacks its UTC start."""
 _TITLES = {
-    "since_first_start_ns": "Start since the first capture (ns)",
-    "since_first_end_ns": "End since the first capture (ns)",
-    "since_own_start_ns": "Start since the capture of the rank (ns)",
-    "since_own_end_ns": "End since the capture of the rank (ns)",
+    "since_first_start_ns": "Start since the first capture",
+    "since_first_end_ns": "End since the first capture",
+    "since_own_start_ns": "Start since the capture of the rank",
+    "since_own_end_ns": "End since the capture of the rank",
     "algorithm_gb_per_s": "Algorithm bandwidth (GB/s)",
     "bus_gb_per_s": "Bus bandwidth (GB/s)",
-    "common_start_ns": "Start on the common clock (ns)",
-    "common_end_ns": "End on the common clock (ns)",
-    "common_last_start_ns": "Last start on the common clock (ns)",
+    "common_start_ns": "Start on the common clock",
+    "common_end_ns": "End on the common clock",
+    "common_last_start_ns": "Last start on the common clock",
     "drift_ppm": "Drift (ppm)",
-    "utilization_percent": "Utilization (%)",
-    "compute_ns": "Computation (ns)",
-    "hidden_ns": "Computation and communication (ns)",
-    "exposed_ns": "Exposed communication (ns)",
-    "memory_ns": "Memory operations (ns)",
-    "delta_ns": "Time since the previous end (ns)",
+    "utilization_percent": "Utilization",
+    "compute_ns": "Computation",
+    "hidden_ns": "Computation and communication",
+    "exposed_ns": "Exposed communication",
+    "memory_ns": "Memory operations",
+    "delta_ns": "Time since the previous end",
     "metric_gpu": "GPU",
 }
 _PLACES = {"Rank": "rank", "PID": "process_id", "Device ID": "device_id", "GPU": "metric_gpu"}
@@ -270,7 +271,7 @@ def compute_utilization(captures: ViewedCaptures, at: CaptureAggregation, recipe
         *(pl.col(old).alias(new) for old, new in values.items()),
     )
     rows = _add_rank_titles(captures, table)
-    return rows._replace(titles={**rows.titles, **{new: f"{old} (%)" for old, new in values.items()}})
+    return rows._replace(titles={**rows.titles, **{new: old for old, new in values.items()}})
 
 
 def compute_pace(captures: ViewedCaptures, at: CaptureAggregation, recipe: str, name: str) -> ShownRows:
@@ -320,5 +321,5 @@ def add_titles(frame: pl.DataFrame, names_on_other_clock: Mapping[str, str] | No
             new names of these columns. If None, no column is renamed.
     """
     frame = frame.rename({old: new for old, new in (names_on_other_clock or {}).items() if old in frame.columns})
-    titles = {c: _TITLES.get(c) or convert_name_to_title(c) for c in frame.columns}
+    titles = {text.name: _TITLES.get(text.name) or text.title for text in describe_columns(frame.columns)}
     return ShownRows(frame, titles, dict.fromkeys(titles, ""))

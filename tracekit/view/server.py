@@ -27,7 +27,8 @@ from tracekit.system import interrupts
 from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.text.elements import render
 from tracekit.view import components, downloads, layout, windows
-from tracekit.view.pages import PAGES
+from tracekit.view.grid import FRAGMENT, parse_fragment
+from tracekit.view.pages import PAGES, Context
 from tracekit.view.state import make_url, parse_aggregation, parse_url
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Viewer:
         flask.add_url_rule("/<path:name>", view_func=self._send_page)
         flask.add_url_rule("/assets/<name>", view_func=_send_asset)
         flask.add_url_rule("/fragment/later/<token>", view_func=self._send_deferred_panel)
+        flask.add_url_rule(f"{FRAGMENT}<path:name>", view_func=self._send_table)
         flask.add_url_rule("/fragment/navigation", view_func=self._send_navigation)
         flask.add_url_rule(STATUS, view_func=self._send_status)
         flask.add_url_rule("/download", view_func=self._send_download)
@@ -181,6 +183,12 @@ class Viewer:
         except TracekitError as error:
             content = components.build_error_message(error)
         return _create_html_response(render(content))
+
+    def _send_table(self, name: str) -> Response:
+        """Return a table of a page in the state that the URL describes."""
+        state, arguments, heading = parse_fragment(self._parse_fragment_state())
+        context = Context(self._captures, state)
+        return _create_html_response(render(context.build_table(name, arguments, heading=heading)))
 
     def _send_navigation(self) -> Response:
         """Return the navigation, in which the pages without data are dimmed."""

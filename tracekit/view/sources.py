@@ -10,17 +10,19 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.errors import TracekitError
+from tracekit.pages.columns import describe_columns
 from tracekit.plots.recipes import MAPS, PACES
 from tracekit.registry.analyses import parse_name
 from tracekit.trace import get_trace_view
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import ShownRows
 from tracekit.view.state import CaptureAggregation, parse_aggregation
-from tracekit.view.titles import convert_name_to_title, convert_title_to_name
+from tracekit.view.titles import convert_title_to_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tracekit.schemas import Column
     from tracekit.text.names import TableName
     from tracekit.trace import Trace
     from tracekit.view.captures import ViewedCaptures
@@ -30,8 +32,6 @@ INDENT = "\u2007\u2007"
 
 MAX_BINS = 300
 """Maximum number of bins of a heat map."""
-MAX_EXACT = 2**53
-"""Largest integer that a browser represents exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +71,43 @@ def read_table_rows(
     rows = frame.select([c for c in columns if c in present] if columns else present).collect()
     if columns is None and rows.height:
         rows = rows.select([c.name for c in rows if c.null_count() < rows.height or c.name in schema.names[:1]])
-    docs = {column.name: column.doc for column in schema.columns}
+    return describe_rows(rows, schema.columns)
+
+
+def describe_rows(frame: pl.DataFrame, declared: Iterable[Column] = ()) -> ShownRows:
+    """Return rows with the titles and explanations of their columns.
+
+    Args:
+        frame: The rows.
+        declared: Declarations of the columns. Columns without a declaration have titles that follow from their names.
+    """
+    texts = describe_columns(frame.columns, declared)
     return ShownRows(
-        rows, {c: convert_name_to_title(c) for c in rows.columns}, {c: docs.get(c, "") for c in rows.columns}
+        frame,
+        {text.name: text.title for text in texts},
+        {text.name: text.doc for text in texts},
+        {text.name: text.formula for text in texts if text.formula},
     )
 
 
 def convert_report_rows(frame: pl.DataFrame, report: str) -> ShownRows:
     """Return the rows of a report or rule, with string columns first and column names that can be used in URLs."""
     analysis, _ = parse_name(report)
-    docs = {column.name: column.doc for column in analysis.columns}
+    described = describe_rows(frame, analysis.columns)
     names: dict[str, str] = {}
     for title in frame.columns:
         name = convert_title_to_name(title)
         names[title] = name if name not in names.values() else f"{name}_{len(names)}"
-    titles = {name: title for title, name in names.items()}
     frame = frame.rename(names)
     text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical)]
-    descriptions = {name: docs.get(title, "") for name, title in titles.items()}
-    return ShownRows(frame.select(*text, *(c for c in frame.columns if c not in text)), titles, descriptions)
+    titles, docs, formulas = (
+        {names[title]: value for title, value in each.items()}
+        for each in (described.titles, described.descriptions, described.formulas)
+    )
+    return ShownRows(frame.select(*text, *(c for c in frame.columns if c not in text)), titles, docs, formulas)
 
 
-def add_share_column(rows: ShownRows, column: str, total: int | None = None, title: str = "Share (%)") -> ShownRows:
+def add_share_column(rows: ShownRows, column: str, total: int | None = None, title: str = "Share") -> ShownRows:
     """Return rows with an additional column, which contains the values of ``column`` as percentages.
 
     The additional column is inserted after ``column``.
@@ -134,7 +149,7 @@ def add_duration_column(rows: ShownRows) -> ShownRows:
     frame = frame.insert_column(place, (frame["end_ns"] - frame["start_ns"]).alias("duration_ns"))
     return ShownRows(
         frame,
-        {**rows.titles, "duration_ns": "Duration (ns)"},
+        {**rows.titles, "duration_ns": "Duration"},
         {**rows.descriptions, "duration_ns": "End minus start."},
     )
 
@@ -166,7 +181,7 @@ def read_op_types(inputs: TableInputs) -> ShownRows:
     frame = counts.join(calls, on="op_type", how="left").sort("op_type").fill_null(0).collect()
     titles = {"op_type": "Op type", "op_count": "Ops", "instance_count": "Calls"}
     for metric, title in metrics.items():
-        titles |= {f"{prefix}_{metric}_ns": f"{prefix.capitalize()} {title} (ns)" for prefix in _STATISTICS}
+        titles |= {f"{prefix}_{metric}_ns": f"{prefix.capitalize()} {title}" for prefix in _STATISTICS}
     return add_share_column(ShownRows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
 
 
@@ -189,7 +204,7 @@ def read_iterations(inputs: TableInputs) -> ShownRows:
         (pl.col("kernel_time_ns") * 100.0 / duration).alias("kernel_time_percent"),
         (pl.col("tensor_core_kernel_time_ns") * 100.0 / duration).alias("tensor_core_time_percent"),
     )
-    titles = {"kernel_time_percent": "Kernel time (%)", "tensor_core_time_percent": "Tensor Core kernel time (%)"}
+    titles = {"kernel_time_percent": "Kernel share", "tensor_core_time_percent": "Tensor Core share"}
     doc = dict.fromkeys(titles, "Kernel time divided by the duration of the iteration.")
     doc["duration_ns"] = "End minus start of the window, in which the CPU and the GPU work on the iteration."
     return ShownRows(frame, {**rows.titles, **titles}, {**rows.descriptions, **doc})
@@ -212,7 +227,7 @@ def read_iteration_kernels(inputs: TableInputs) -> ShownRows:
     order = ["op_name", "kernel_name", "device_id", "gpu_duration_ns", "gpu_start_time_ns", "api_call_start_ns"]
     order += ["api_call_time_ns", "uses_tc", "grid", "block"]
     rest = [c for c in frame.columns if c not in order and not re.fullmatch(r"(grid|block)_[xyz]", c)]
-    titles = {**rows.titles, "grid": "Grid", "block": "Block", "start_ns": "Start (ns)", "end_ns": "End (ns)"}
+    titles = {**rows.titles, "grid": "Grid", "block": "Block", "start_ns": "Start", "end_ns": "End"}
     return ShownRows(frame.select(*order, *rest), titles, {**rows.descriptions, "grid": "", "block": ""})
 
 
@@ -222,13 +237,8 @@ def _read_kernels_with_ops(trace: Trace) -> ShownRows:
     If the capture contains a roll-up, iterations and ops are read from it. Otherwise, they are computed.
     """
     if recorded.has_recorded_rollup(trace):
-        return _add_derived_titles(recorded.read_iteration_kernels(trace))
+        return describe_rows(recorded.read_iteration_kernels(trace))
     return convert_report_rows(trace.stats("iteration"), "iteration")
-
-
-def _add_derived_titles(frame: pl.DataFrame) -> ShownRows:
-    """Return rows together with titles that are derived from the column names."""
-    return ShownRows(frame, {c: convert_name_to_title(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
 
 
 def _triple_expr(prefix: str) -> pl.Expr:
@@ -250,13 +260,13 @@ def read_iteration_ops(inputs: TableInputs) -> ShownRows:
         tensor_core_gpu_time_ns=time.filter(uses).sum(),
         data_type=pl.col("data_types").first(),
     )
-    return add_share_column(_add_derived_titles(ops), "gpu_time_ns")
+    return add_share_column(describe_rows(ops), "gpu_time_ns")
 
 
 def read_op_kernels(inputs: TableInputs) -> ShownRows:
     """Return one row per kernel name of the selected op, with statistics of its launches."""
     if recorded.has_recorded_rollup(inputs.trace):
-        rows = _add_derived_titles(recorded.read_op_kernels(inputs.trace))
+        rows = describe_rows(recorded.read_op_kernels(inputs.trace))
     else:
         rows = convert_report_rows(inputs.trace.stats("kernel"), "kernel")
     frame = rows.frame.filter(pl.col("op_id") == inputs.arguments.get("op_id", ""))
@@ -280,7 +290,7 @@ def read_gpus(inputs: TableInputs) -> ShownRows:
     own = [c for c in devices.frame.columns if c not in ("device_id", "name")]
     frame = busy.join(devices.frame, on="device_id", how="left", maintain_order="left")
     frame = frame.select("device_id", "name", "utilization_percent", "kernel_time_ns", *own)
-    titles = {"utilization_percent": "Utilization (%)", "kernel_time_ns": "Time with kernels (ns)"}
+    titles = {"utilization_percent": "Utilization", "kernel_time_ns": "Time with kernels"}
     docs = {
         "utilization_percent": "Part of the time of the aggregated iterations during which the GPU ran kernels.",
         "kernel_time_ns": "Time in which the GPU ran kernels. Time in which several kernels ran is counted once.",
@@ -311,7 +321,7 @@ def read_group_ops(inputs: TableInputs) -> ShownRows:
     rows = read_table_rows(inputs.trace, "ops")
     path = inputs.arguments.get("path", "")
     if not path:  # the root contains all ops
-        return add_share_column(rows, "gpu_time_ns", title="Share of the group (%)")
+        return add_share_column(rows, "gpu_time_ns", title="Share of the group")
     frame = rows.frame
     if recorded.has_recorded_rollup(inputs.trace):
         frame = frame.with_columns(group_path=pl.col("op_name").cast(pl.String), group_direction="direction")
@@ -323,7 +333,7 @@ def read_group_ops(inputs: TableInputs) -> ShownRows:
     inside = pl.col("group_path").str.starts_with(path)
     inside &= pl.col("group_direction").cast(pl.String).eq_missing(direction)
     frame = frame.filter(inside).select(rows.frame.columns)
-    return add_share_column(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group (%)")
+    return add_share_column(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group")
 
 
 def read_comparison(inputs: TableInputs) -> ShownRows:
@@ -368,8 +378,9 @@ def read_launch_shapes(inputs: TableInputs) -> ShownRows:
     order = ("short_name", "grid", "block", "launches", "total_time_ns", "average_ns", "median_ns")
     kernels = kernels.select(*order, *(c for c in kernels.columns if c not in order))
     kernels = kernels.with_row_index("shape_id").cast({"shape_id": pl.Int64})
-    titles = {c: convert_name_to_title(c) for c in kernels.columns} | {"name": "Full name", "short_name": "Kernel"}
-    return add_share_column(ShownRows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
+    rows = describe_rows(kernels)
+    titles = {**rows.titles, "name": "Full name", "short_name": "Kernel"}
+    return add_share_column(rows._replace(titles=titles), "total_time_ns")
 
 
 def read_launches(inputs: TableInputs) -> ShownRows:
@@ -386,9 +397,7 @@ def read_collectives(inputs: TableInputs) -> ShownRows:
     """Return one row per NCCL kernel name, with statistics of the kernel durations."""
     rows = convert_report_rows(inputs.trace.stats("cuda_gpu_kern_sum"), "cuda_gpu_kern_sum")
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
-    return add_share_column(
-        ShownRows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)"
-    )
+    return add_share_column(ShownRows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL")
 
 
 def read_collective_launches(inputs: TableInputs) -> ShownRows:
@@ -494,7 +503,7 @@ def read_metric_summary(inputs: TableInputs) -> ShownRows:
         .sort("device_id", "metric")
         .collect()
     )
-    return _add_derived_titles(frame)
+    return describe_rows(frame)
 
 
 def create_ncu_launch_reader(table: str) -> Callable[[TableInputs], ShownRows]:
@@ -517,6 +526,5 @@ def _parse_integer(text: str, name: str) -> int:
 
 
 def read_declared_table(inputs: TableInputs, name: str) -> ShownRows:
-    """Return the rows of a declared table with all its columns and their names as titles."""
-    table = read_table_rows(inputs.trace, name, inputs.trace.schema(cast("TableName", name)).names)
-    return ShownRows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
+    """Return the rows of a declared table with all its columns."""
+    return read_table_rows(inputs.trace, name, inputs.trace.schema(cast("TableName", name)).names)

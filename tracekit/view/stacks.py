@@ -119,14 +119,14 @@ def compute_function_statistics(selection: EventsWithStacks) -> ShownRows:
     frame = frame.select(
         *("name", "module", f"self{unit}", "self_percent", f"in_stack{unit}"), in_stack_percent="total_percent"
     )
-    what = "Time (ns)" if selection.weight == "time" else "Events"
+    what = "Time" if selection.weight == "time" else "Events"
     titles = {
         "name": "Function",
         "module": "Module",
         f"self{unit}": f"{what} (self)",
-        "self_percent": "Self (%)",
+        "self_percent": "Share (self)",
         f"in_stack{unit}": f"{what} (total)",
-        "in_stack_percent": "Total (%)",
+        "in_stack_percent": "Share (total)",
     }
     docs = {
         f"self{unit}": "Events in which the function was the innermost one.",
@@ -163,10 +163,10 @@ _SHOWN = (
 )
 """Columns of events that are shown, if the events have them."""
 _TITLES = {
-    "timestamp_ns": "Time (ns)",
-    "start_ns": "Start (ns)",
-    "end_ns": "End (ns)",
-    "duration_ns": "Duration (ns)",
+    "timestamp_ns": "Time",
+    "start_ns": "Start",
+    "end_ns": "End",
+    "duration_ns": "Duration",
     "process_id": "Process ID",
     "thread_id": "Thread ID",
     "thread_name": "Thread",

@@ -82,12 +82,12 @@
       .catch(() => report(LOST));
 
   /* A failed request of any part of the page also shows that the server is lost. */
-  const request = async (url) => {
+  const request = async (url, options) => {
     let answer;
     try {
-      answer = await fetch(url);
+      answer = await fetch(url, options);
     } catch (error) {
-      checkServer();
+      if (error.name !== "AbortError") checkServer();
       throw error;
     }
     if (!answer.ok) throw new Error(await answer.text());
