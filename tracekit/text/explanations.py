@@ -37,6 +37,45 @@ class LedgerRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class RowsOfCause:
+    """Rows of a table that belong to a cause.
+
+    Attributes:
+        table: Name of the table.
+        count: Number of rows.
+        names: Names of the rows, the most frequent first, or nothing if rows of the table have no name.
+        start_ns: Start of the first row, or None if it is unknown.
+        end_ns: End of the last row, or None if it is unknown.
+    """
+
+    table: str
+    count: int
+    names: tuple[str, ...]
+    start_ns: int | None
+    end_ns: int | None
+
+
+class RankRow(NamedTuple):
+    """The steps of one rank.
+
+    Attributes:
+        rank: Number of the rank.
+        step_ns: Median duration of a steady step, or None if the rank has no GPU work.
+        busy: Share of the step in which the GPU computes, from 0 to 1.
+        waits_ns: Time for which the rank waits for others in the median step.
+        waits: Share of the step in which the rank waits for others.
+        is_slowest: Whether the explanation is about the steps of this rank.
+    """
+
+    rank: int
+    step_ns: int | None
+    busy: float
+    waits_ns: int
+    waits: float
+    is_slowest: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CauseText:
     """A cause of slow steps.
 
@@ -53,6 +92,12 @@ class CauseText:
         total_ns: Time of all occurrences.
         start_ns: Start of the longest occurrence, or None if it is unknown.
         end_ns: End of the longest occurrence, or None if it is unknown.
+        interval: Low, likely and high saving as a share of a step.
+        saving_ns: Likely saving per step.
+        is_unsure: Whether the capture cannot show that the cure applies.
+        event: Table and id of the longest occurrence, such as ``kernels:123``, or None if it has no row.
+        rank: Rank on which the cause occurs, or None if there is only one.
+        rows: The rows that belong to the cause, by table.
     """
 
     cause: str
@@ -67,6 +112,12 @@ class CauseText:
     total_ns: int
     start_ns: int | None
     end_ns: int | None
+    interval: tuple[float, float, float]
+    saving_ns: int
+    is_unsure: bool
+    event: str | None
+    rank: int | None
+    rows: tuple[RowsOfCause, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +136,13 @@ class Explanation:
         ranks: Sentences on the steps of each rank, or nothing if there is only one.
         notes: Sentences on what limits the answer.
         ledger_title: Title of the ledger.
+        status: Whether there is an answer, such as ``answered`` or ``unsure``.
+        scope: Which steps are explained, such as ``12 steady steps 'step', without the first 8``, or "".
+        step_ns: Duration of the median step, or 0. The times of the ledger add up to it.
+        skew: Sentence on how the ranks differ, or "" if there is only one.
+        rank_rows: The steps of each rank, or nothing if there is only one.
+        cold_ns: Time of the warm-up, or 0.
+        cold_span: Start and end of the warm-up, or None if there is none.
     """
 
     is_answered: bool
@@ -97,3 +155,10 @@ class Explanation:
     ranks: tuple[str, ...]
     notes: tuple[str, ...]
     ledger_title: str = STEP_TITLE
+    status: str = "answered"
+    scope: str = ""
+    step_ns: int = 0
+    skew: str = ""
+    rank_rows: tuple[RankRow, ...] = ()
+    cold_ns: int = 0
+    cold_span: tuple[int, int] | None = None

@@ -61,7 +61,9 @@ def test_an_answer() -> None:
         "Steady step 3.01 ms; the GPU computes 33% of it: data loading in 'load batch' costs about "
     )
     assert f" ({loading}); precision costs about " in answer.sentence
-    assert answer.sentence.endswith(f" ({precision}). The first step is cold: 23 ms in total.")
+    assert answer.sentence.endswith(
+        f" ({precision}). The first step is cold: 23 ms in total, of which 20 ms are additional cpu work."
+    )
     first = answer.causes[0]
     assert first.place.range == "load batch"
     assert (first.place.thread_id, first.place.process_id) == (1, 1)
@@ -183,7 +185,9 @@ def test_two_cold_steps() -> None:
         program.pause(20 * MS if number < 2 else MS)
 
     answer = steps(program, 8, body).diagnose()
-    assert answer.sentence.endswith("The first 2 steps are cold: 40 ms in total.")
+    assert answer.sentence.endswith(
+        "The first 2 steps are cold: 40 ms in total, of which 38 ms are additional cpu work."
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,10 @@ def test_a_late_rank_is_named_with_its_range_and_its_saving(straggler: Why) -> N
     assert cause.evidence.text.startswith("rank 1 is late by 7.95 ms in every step: it loads data, it works on the CPU")
     assert cause.saving.low < 7.95 / 9.71 < cause.saving.high
     assert "data_loading" not in [c.cause for c in answer.causes]
-    assert "late rank (rank 1) in 'data' costs about" in answer.sentence
+    assert answer.sentence.startswith("Steady step 9.71 ms (rank 1, the slowest of 2); the GPU computes 12% of it: ")
+    assert "late rank in 'data' (rank 1 is late by 7.95 ms in every step) costs about" in answer.sentence
+    rows = next(rows for rows in cause.rows if rows.table == "nvtx_ranges")
+    assert rows.names == ("data",)
 
 
 def test_ranks_have_their_own_steps_and_waits(straggler: Why) -> None:
@@ -48,6 +51,7 @@ def test_a_rank_that_is_late_in_some_steps_is_named_with_the_steps() -> None:
     cause = next(c for c in answer.causes if c.cause == "late_rank")
     assert cause.place.rank == 2
     assert "rank 2 is late by 7.95 ms in 4 of 20 steps (every fifth step)" in cause.evidence.text
+    assert cause.evidence.brief == "rank 2 is late by 7.95 ms every fifth step"
 
 
 def test_ranks_that_are_late_in_turn_are_cured_together() -> None:

@@ -150,6 +150,7 @@ class Evidence(Figures):
         row_id: Id of the row in this table, or None.
         start_ns: Start of the longest occurrence.
         end_ns: End of the longest occurrence.
+        brief: Evidence in a few words, or "".
     """
 
     text: str
@@ -159,6 +160,7 @@ class Evidence(Figures):
     row_id: int | None
     start_ns: int | None
     end_ns: int | None
+    brief: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +171,17 @@ class Rows(Figures):
         table: Table of the rows.
         ids: Ids of the first rows.
         count: Number of all rows.
+        names: Names of the rows, the most frequent first.
+        start_ns: Start of the first row, or None if it is unknown.
+        end_ns: Start of the last row, or None if it is unknown.
     """
 
     table: str
     ids: tuple[int, ...]
     count: int
+    names: tuple[str, ...] = ()
+    start_ns: int | None = None
+    end_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,23 +214,6 @@ class CauseOfTime(Figures):
 
 
 @dataclass(frozen=True, slots=True)
-class ColdSteps(Figures):
-    """The steps of the warm-up.
-
-    Attributes:
-        count: Number of steps.
-        total_ns: Time of these steps.
-        excess_ns: Time by which they exceed as many median steps.
-        ledger: The parts of their time.
-    """
-
-    count: int
-    total_ns: int
-    excess_ns: int
-    ledger: tuple[LedgerPart, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class FirstCall(Figures):
     """An operation whose first call takes longer than later calls of the same shape.
 
@@ -241,6 +232,29 @@ class FirstCall(Figures):
     share: float
     longest_ns: int
     start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColdSteps(Figures):
+    """The steps of the warm-up.
+
+    Attributes:
+        count: Number of steps.
+        total_ns: Time of these steps.
+        excess_ns: Time by which they exceed as many median steps.
+        ledger: The parts of their time.
+        start_ns: Start of the first of these steps.
+        end_ns: End of the last of these steps.
+        first_calls: Operations with slow first calls in these steps, the most expensive first.
+    """
+
+    count: int
+    total_ns: int
+    excess_ns: int
+    ledger: tuple[LedgerPart, ...]
+    start_ns: int
+    end_ns: int
+    first_calls: tuple[FirstCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

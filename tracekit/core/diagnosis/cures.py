@@ -78,6 +78,7 @@ class Cure:
         cause: Name of the cause.
         place: Label of the code, or "" if there is none.
         evidence: What was counted, as a sentence.
+        brief: What was counted in a few words, or "".
         change: Name of the change that is recommended, or "" if it is that of the cause.
         items: Rows of items and the shares of their durations that stay.
         operations: Rows of operations and the durations that stay in the three cases, in ns.
@@ -98,6 +99,7 @@ class Cure:
     cause: str
     place: str = ""
     evidence: str = ""
+    brief: str = ""
     change: str = ""
     items: list[tuple[Int64s, Stays]] = field(default_factory=list)
     operations: list[tuple[Int64s, tuple[Int64s, Int64s, Int64s]]] = field(default_factory=list)

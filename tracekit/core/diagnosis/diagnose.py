@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
 
-MAX_ROW_IDS = 100
+MAX_ROW_IDS, MAX_ROW_NAMES = 100, 8
 MAX_ERROR = 0.01
 _OPAQUE_SHARE, _COMPILING_SHARE, _UNEXPLAINED_SHARE = 0.2, 0.3, 0.1
 _TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -72,7 +72,7 @@ _MIN_COVERAGE = 0.9
 _BISECTIONS, _FED_SHARE = 24, 0.05
 _UNIFORM, _MIDDLE, _LONGEST, _LEAST_SLOWDOWN = 0.5, 0.5, 0.95, 0.01
 _DOMAINS_OF_PYTORCH = ["cpu_op", "user_annotation", "python_function"]
-_UNEVEN_SHARE = 0.1
+_UNEVEN_SHARE, _MAIN_COLD_SHARE, _SMALL_SHARE = 0.1, 0.25, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +170,11 @@ def explain_job(examinations: Sequence[Examination], others: Sequence[Why] = (),
     shown = tuple(c for c in listed if c.saving.likely >= MIN_SAVING)
     listed = _list_shown(shown, tuple(c for c in listed if c not in shown), replayed[number].unexplained)
     status = _choose_status(error, answer.ledger, shown, listed)
+    remark = f"rank {answer.rank}, the slowest of {len(ranks)}" if len(ranks) > 1 else ""
     text = (
         answer.sentence
         if answer.step is None
-        else _write_sentence(answer.step, answer.ledger, listed, status, answer.cold)
+        else _write_sentence(answer.step, answer.ledger, listed, status, answer.cold, remark=remark)
     )
     return replace(
         answer,
@@ -280,6 +281,7 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     model = _limit(events, complete)
     engine = ModelReplay(model)
     inspection = Inspection(model)
+    cold = _add_first_calls(cold, inspection)
     cures = list(causes.find_cures(inspection))
     scales, likely = choose_scales(engine, inspection, cures, options)
     slack = _compute_slack(complete, engine.error)
@@ -316,6 +318,14 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     )
 
 
+def _add_first_calls(cold: ColdSteps | None, inspection: Inspection) -> ColdSteps | None:
+    """Add the operations with slow first calls in the warm-up to its description."""
+    if cold is None:
+        return None
+    calls = inspection.first_calls.filter(pl.col("start_ns").is_between(cold.start_ns, cold.end_ns, closed="left"))
+    return replace(cold, first_calls=tuple(list_first_calls(inspection.model.events, calls)))
+
+
 def _examine_process(events: Events, rollup: Rollup, options: Options, plan: RankPlan) -> Examination:
     """Diagnose one process of a job. A process that has no steps in common with others is a separate program."""
     if plan.steps is None:
@@ -336,6 +346,7 @@ def _predict_rank(
     model = build_model(events, complete.steps[first : last + 1]) if is_part else complete
     late, waited = plan.find_late_times(model), plan.find_waits_on_cpu(model)
     inspection = Inspection(model, late, plan)
+    cold = _add_first_calls(cold, inspection)
     cuts = find_ends_of_barriers(inspection)
     recorded = ModelReplay(model)
     engine = ModelReplay(model, find_transfer_times(inspection), model.items.duration - waited)
@@ -479,23 +490,37 @@ def _describe_evidence(inspection: Inspection, cure: Cure) -> Evidence:
     items, ops = inspection.model.items, inspection.model.operations
     rows, of_gpu = cure.item_rows, cure.operation_rows
     time = int((items.end - items.start)[rows].sum()) + int(ops.duration[of_gpu].sum())
-    return Evidence(
-        cure.evidence, inspection.count_occurrences(cure), time, *(cure.example or (None, None, None, None))
-    )
+    table, row_id, start_ns, end_ns = cure.example or (None, None, None, None)
+    count = inspection.count_occurrences(cure)
+    return Evidence(cure.evidence, count, time, table, row_id, start_ns, end_ns, cure.brief)
 
 
 def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
-    """Yield the ids of the GPU operations and API calls of a cure, by table."""
-    model = inspection.model
-    operations = model.events.operations.select("table", "id").with_row_index("row")
+    """Yield the GPU operations and API calls of a cure by table, or the ranges around its pauses if it has neither."""
+    model, events = inspection.model, inspection.model.events
+    operations = events.operations.select("table", "id", "name", "start_ns", "end_ns")
     rows = operations.select(pl.all().gather(create_series(model.operations.row[cure.operation_rows])))
     for (table,), own in rows.group_by("table", maintain_order=True):
-        yield Rows(str(table), tuple(own["id"].head(MAX_ROW_IDS).to_list()), own.height)
+        yield _create_rows(str(table), own)
     calls = model.items.call[cure.item_rows]
     calls = calls[calls >= 0]
     if len(calls):
-        ids = model.events.calls["call_id"].gather(create_series(calls[:MAX_ROW_IDS]))
-        yield Rows("api_calls", tuple(ids.to_list()), len(calls))
+        columns = events.calls.select("name", "start_ns", "end_ns", id="call_id")
+        yield _create_rows("api_calls", columns.select(pl.all().gather(create_series(calls))))
+    if rows.is_empty() and not len(calls) and cure.place:
+        ranges = events.list_labeled_ranges(cure.place, model.start_ns, model.end_ns)
+        if ranges.height:
+            yield _create_rows("nvtx_ranges", ranges)
+
+
+def _create_rows(table: str, rows: pl.DataFrame) -> Rows:
+    """Return the rows of a table, given the columns ``id``, ``name``, ``start_ns`` and ``end_ns``."""
+    names = rows["name"].drop_nulls().cast(pl.String).value_counts(sort=True)
+    names = names.sort("count", "name", descending=[True, False]).head(MAX_ROW_NAMES)
+    first, last = rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return Rows(
+        table, tuple(rows["id"].head(MAX_ROW_IDS).to_list()), rows.height, tuple(names["name"]), int(first), int(last)
+    )
 
 
 def _list_shown(
@@ -557,16 +582,19 @@ def _write_sentence(
     listed: Sequence[CauseOfTime],
     status: Status,
     cold: ColdSteps | None,
+    *,
+    remark: str = "",
 ) -> str:
-    """Return the answer in one or two sentences."""
+    """Return the answer in one or two sentences. The remark states of which rank the steps are."""
     shown = [cause for cause in listed if cause.saving.likely >= MIN_SAVING]
     idle = _get_unexplained_share(listed)
     busy = _sum_shares(parts, "compute", "opaque")
     what = "Steady step" if step.name is not None else "The capture takes"
-    mean = ""
+    remarks = [remark] if remark else []
     if abs(step.mean_ns - step.median_ns) > _UNEVEN_SHARE * step.median_ns:
-        mean = f" ({format_duration(step.mean_ns)} on average)"
-    text = f"{what} {format_duration(step.median_ns)}{mean}; the GPU computes {busy:.0%} of it"
+        remarks.append(f"{format_duration(step.mean_ns)} on average")
+    note = f" ({'; '.join(remarks)})" if remarks else ""
+    text = f"{what} {format_duration(step.median_ns)}{note}; the GPU computes {_format_share(busy)} of it"
     if shown:
         text += ": " + "; ".join(_describe_cause(cause, step.mean_ns) for cause in shown[:2]) + "."
     elif status == "unsure" and idle > _UNEXPLAINED_SHARE:
@@ -577,8 +605,28 @@ def _write_sentence(
         text += "; no cure is predicted to save 2 % or more."
     if cold is not None and cold.excess_ns > 0:
         count = "The first step is" if cold.count == 1 else f"The first {cold.count} steps are"
-        text += f" {count} cold: {format_duration(cold.total_ns)} in total."
+        text += f" {count} cold: {format_duration(cold.total_ns)} in total{_describe_excess(cold, parts)}."
     return text
+
+
+def _format_share(share: float) -> str:
+    """Format a share as a percentage, with one decimal if it is less than 1 %."""
+    return f"{share:.1%}" if 0 < share < _SMALL_SHARE else f"{share:.0%}"
+
+
+def _describe_excess(cold: ColdSteps, parts: Sequence[LedgerPart]) -> str:
+    """Return a clause that states on what most of the additional time of the warm-up was spent, or ""."""
+    first = sum(call.excess_ns for call in cold.first_calls)
+    if _MAIN_COLD_SHARE * cold.excess_ns <= first <= cold.total_ns:
+        main = cold.first_calls[0]
+        mostly = "mostly " if len(cold.first_calls) > 1 else ""
+        name = f", {mostly}of '{main.name}'" if 2 * main.excess_ns >= first else ""
+        return f", of which {format_duration(first)} are first calls{name}"
+    usual = {part.part: part.ns * cold.count for part in parts}
+    excess, name = max((part.total_ns - usual.get(part.part, 0), part.part) for part in cold.ledger)
+    if excess < _MAIN_COLD_SHARE * cold.excess_ns:
+        return ""
+    return f", of which {format_duration(excess)} are additional {name.replace('_', ' ')}"
 
 
 def _write_sentence_of_rank(step: StepFigures, parts: Sequence[LedgerPart]) -> str:
@@ -599,6 +647,6 @@ def _describe_cause(cause: CauseOfTime, step_ns: int) -> str:
     verb = "costs" if re.search(r"[^s]s$", name) is None else "cost"
     if cause.status == "unsure":
         verb = "may cost"
-    if cause.cause in ("late_rank", "imbalance"):
-        where = f" (rank {cause.place.rank}){where}"
+    if cause.evidence.brief:
+        where = f"{where} ({cause.evidence.brief})"
     return f"{name}{where} {verb} about {saving} ({cause.saving.likely:.0%})"

@@ -170,6 +170,13 @@ class Events:
         )
         return rows.select("start_ns", "end_ns", "name").collect()
 
+    def list_labeled_ranges(self, label: str, first: int, last: int) -> pl.DataFrame:
+        """Return the ranges with a label that overlap with a time: ``id``, ``name``, ``start_ns``, ``end_ns``."""
+        rows = self.read("nvtx_ranges").filter((pl.col("end_ns") > first) & (pl.col("start_ns") < last))
+        ranges = rows.select("name", "start_ns", "end_ns", id="range_id").drop_nulls("name").collect()
+        labels = ranges.select(map_categories_expr(pl.col("name"), convert_to_label_expr).cast(pl.String)).to_series()
+        return ranges.filter(labels == label)
+
     @functools.cached_property
     def labels(self) -> Labels:
         """The innermost range of the program that is open on the main thread, over time.

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 TABLE = "ncu_launches"
 SCOPE = "only isolated kernels were measured, so the time between them, and what runs beside them, is unknown"
-_MAX_ROW_IDS = 100
+_MAX_ROW_IDS, _MAX_ROW_NAMES = 100, 8
 _LIMITED_SHARE = 0.5
 _CHECK = "measure the kernels again with ncu, and compare their durations"
 _RECORD_TIMES = "ncu --set basic, or add gpu__time_duration.sum to --metrics"
@@ -249,7 +249,7 @@ def _create_cause(part: _Part, measured: Measurements, places: pl.Series, total:
             start_ns=None,
             end_ns=None,
         ),
-        rows=(Rows(TABLE, tuple(ids.head(_MAX_ROW_IDS).to_list()), len(ids)),),
+        rows=(Rows(TABLE, tuple(ids.head(_MAX_ROW_IDS).to_list()), len(ids), _list_names(measured, rows)),),
         change=causes.get_change(part.change or part.cause, framework),
         check=_CHECK if part.cause not in LIMITS else "",
         saving=SavingOfCause(low, likely, high),
@@ -257,6 +257,12 @@ def _create_cause(part: _Part, measured: Measurements, places: pl.Series, total:
         status="unsure" if part.missing else "answered",
         missing=part.missing,
     )
+
+
+def _list_names(measured: Measurements, rows: Int64s) -> tuple[str, ...]:
+    """Return the names of kernels, the most frequent first."""
+    names = measured.limits["name"].gather(create_series(rows)).cast(pl.String).drop_nulls().value_counts()
+    return tuple(names.sort("count", "name", descending=[True, False])["name"].head(_MAX_ROW_NAMES))
 
 
 def _describe_evidence(part: _Part, measured: Measurements, own: Int64s, longest: int) -> str:

@@ -180,7 +180,8 @@ def _describe_cold_steps(
     model = build_model(events, cold)
     rows = divide_steps(model, plan)
     total = model.duration_ns
-    return ColdSteps(len(cold), total, max(0, total - len(cold) * median_ns), build_ledger(rows, total))
+    excess = max(0, total - len(cold) * median_ns)
+    return ColdSteps(len(cold), total, excess, build_ledger(rows, total), model.start_ns, model.end_ns)
 
 
 class Rates(NamedTuple):

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.core.diagnosis.ledger import WAIT_PART
 from tracekit.text import format_duration, shorten_middle
-from tracekit.text.explanations import KERNELS_TITLE, REST, STEP_TITLE, CauseText, Explanation, LedgerRow
+from tracekit.text.explanations import (
+    KERNELS_TITLE,
+    REST,
+    STEP_TITLE,
+    CauseText,
+    Explanation,
+    LedgerRow,
+    RankRow,
+    RowsOfCause,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.core.diagnosis.answer import CauseOfTime, LedgerPart, Why
+    from tracekit.core.diagnosis.answer import CauseOfTime, LedgerPart, StepFigures, Why
     from tracekit.core.diagnosis.what_if import WhatIf
 
 MIN_SHARE = 0.005
@@ -36,14 +46,68 @@ def write_explanation(answer: Why, *, max_parts: int = MAX_PARTS) -> Explanation
         is_answered=answer.step is not None,
         sentence=answer.sentence,
         ledger=tuple(list_ledger_rows(answer.ledger, max_parts)),
-        causes=tuple(_write_cause(i, cause) for i, cause in enumerate(answer.causes)),
+        causes=tuple(_write_cause(i, cause, answer.step) for i, cause in enumerate(answer.causes)),
         together=f"all together: {answer.together:.0%}" if count > 1 else "",
         cold=heading,
         cold_ledger=() if cold is None else tuple(list_ledger_rows(cold.ledger, max_parts)),
         ranks=tuple(list_ranks(answer.ranks)),
         notes=answer.notes,
         ledger_title=KERNELS_TITLE if answer.scope == "kernels" else STEP_TITLE,
+        status=answer.status,
+        scope=_describe_scope(answer),
+        step_ns=answer.step.median_ns if answer.step else 0,
+        skew=_describe_skew(answer.ranks),
+        rank_rows=tuple(_list_rank_rows(answer)),
+        cold_ns=0 if cold is None else cold.total_ns,
+        cold_span=None if cold is None else (cold.start_ns, cold.end_ns),
     )
+
+
+def _describe_scope(answer: Why) -> str:
+    """Return which steps are explained, and on which GPU."""
+    step, device = answer.step, f" on {answer.device}" if answer.device else ""
+    if step is None:
+        return ""
+    if answer.scope == "kernels":
+        return f"Isolated kernels{device}"
+    if step.name is None:
+        return f"The whole capture{device}"
+    count = "1 steady step" if step.count == 1 else f"{step.count:,} steady steps"
+    cold = f"; {step.cold:,} of the warm-up {'is' if step.cold == 1 else 'are'} left out" if step.cold else ""
+    return f"{count} delimited by '{step.name}'{device}{cold}"
+
+
+def _list_rank_rows(answer: Why) -> Iterator[RankRow]:
+    """Yield the steps of each rank. Of many ranks, those with the longest steps are listed, and the slowest one."""
+    ordered = sorted(answer.ranks, key=lambda rank: (rank.rank != answer.rank, -_get_step_ns(rank)))
+    for rank in sorted(ordered[:MAX_RANKS], key=lambda rank: rank.rank or 0):
+        busy = sum(part.share for part in rank.ledger if part.group in ("compute", "opaque"))
+        waits = [part for part in rank.ledger if part.part == WAIT_PART]
+        yield RankRow(
+            rank=rank.rank or 0,
+            step_ns=rank.step.median_ns if rank.step else None,
+            busy=busy,
+            waits_ns=sum(part.ns for part in waits),
+            waits=sum(part.share for part in waits),
+            is_slowest=rank.rank == answer.rank,
+        )
+
+
+def _get_step_ns(answer: Why) -> int:
+    return answer.step.median_ns if answer.step else -1
+
+
+def _describe_skew(ranks: Sequence[Why]) -> str:
+    """Return how the steps of ranks differ, and which rank waits longest, or "" if there are less than two ranks."""
+    known = [rank for rank in ranks if rank.step is not None]
+    if not known[1:]:
+        return ""
+    fastest, slowest = min(known, key=_get_step_ns), max(known, key=_get_step_ns)
+    text = f"{len(ranks)} ranks: a step takes between {format_duration(_get_step_ns(fastest))} (rank {fastest.rank})"
+    text += f" and {format_duration(_get_step_ns(slowest))} (rank {slowest.rank})"
+    waits = [(sum(part.ns for part in rank.ledger if part.part == WAIT_PART), rank.rank) for rank in known]
+    longest, waiting = max(waits, key=lambda wait: wait[0])
+    return f"{text}; rank {waiting} waits longest for others, for {format_duration(longest)}" if longest else text
 
 
 def list_ranks(ranks: Sequence[Why] | Sequence[WhatIf]) -> Iterator[str]:
@@ -73,7 +137,7 @@ def write_title(cause: CauseOfTime) -> str:
     return f"{cause.cause.replace('_', ' ')}{place}"
 
 
-def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
+def _write_cause(index: int, cause: CauseOfTime, step: StepFigures | None) -> CauseText:
     saving = f"saves {cause.saving.likely:.0%} ({cause.saving.low:.0%} to {cause.saving.high:.0%})"
     if cause.status == "unsure":
         saving = f"unsure: may save {cause.saving.low:.0%} to {cause.saving.high:.0%}"
@@ -94,4 +158,10 @@ def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
         total_ns=cause.evidence.total_ns,
         start_ns=cause.evidence.start_ns,
         end_ns=cause.evidence.end_ns,
+        interval=(cause.saving.low, cause.saving.likely, cause.saving.high),
+        saving_ns=round(cause.saving.likely * step.mean_ns) if step else 0,
+        is_unsure=cause.status == "unsure",
+        event=None if cause.evidence.row_id is None else f"{cause.evidence.table}:{cause.evidence.row_id}",
+        rank=cause.place.rank,
+        rows=tuple(RowsOfCause(r.table, r.count, r.names, r.start_ns, r.end_ns) for r in cause.rows),
     )

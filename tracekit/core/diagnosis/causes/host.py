@@ -499,8 +499,9 @@ def launch_overhead(inspection: Inspection) -> Iterator[Cure]:
     ops = model.operations
     launched = np.isin(ops.item, claimed_rows)
     median = float(np.median(ops.duration[launched])) if launched.any() else 0.0
+    cure.brief = inspection.describe_count(launches, "launch|launches")
     cure.evidence = (
-        f"{inspection.describe_count(launches, 'launch|launches')} cost the CPU "
+        f"{cure.brief} cost the CPU "
         f"{inspection.describe_time(float(items.duration[claimed_rows].sum()))}; the median kernel takes "
         f"{format_duration(median)}"
     )

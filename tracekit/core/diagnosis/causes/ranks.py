@@ -52,8 +52,9 @@ def _cure_late_work(inspection: Inspection, plan: RankPlan, excess: Excess) -> C
         cure.items.append((claimed_rows[step_of_row == step], stays))
     count = len(excess.steps)
     name = _name_work(excess.label)
+    text, cure.brief = _describe_lateness(inspection, plan, excess)
     cure.evidence = (
-        f"{_describe_lateness(inspection, plan, excess)}: {name}it works on the CPU for "
+        f"{text}: {name}it works on the CPU for "
         f"{format_duration(excess.own_ns / count)} per step, the others for "
         f"{format_duration(excess.others_ns / count)}, and then wait in collectives"
     )
@@ -69,15 +70,19 @@ def _find_items(inspection: Inspection, excess: Excess) -> Int64s:
     return np.flatnonzero(own)
 
 
-def _describe_lateness(inspection: Inspection, plan: RankPlan, excess: Excess) -> str:
-    """Return by how much the rank is late, and in which steps."""
-    late, count = format_duration(excess.late_ns), inspection.step_count
+def _describe_lateness(inspection: Inspection, plan: RankPlan, excess: Excess) -> tuple[str, str]:
+    """Return by how much the rank is late, and in which steps: in full, and in a few words."""
+    count = inspection.step_count
+    late = f"rank {plan.rank} is late by {format_duration(excess.late_ns)}"
     if len(excess.steps) == count:
-        return f"rank {plan.rank} is late by {late} in every step"
-    text = f"rank {plan.rank} is late by {late} in {len(excess.steps)} of {count} steps"
+        return f"{late} in every step", f"{late} in every step"
+    text = f"{late} in {len(excess.steps)} of {count} steps"
     distances = {after - before for before, after in itertools.pairwise(excess.steps)}
     distance = distances.pop() if len(distances) == 1 and len(excess.steps) >= MIN_STEPS else 1
-    return f"{text} (every {_ORDINALS.get(distance, f'{distance}th')} step)" if distance > 1 else text
+    if distance == 1:
+        return text, text
+    period = f"every {_ORDINALS.get(distance, f'{distance}th')} step"
+    return f"{text} ({period})", f"{late} {period}"
 
 
 def _name_work(label: str) -> str:
@@ -109,8 +114,9 @@ def imbalance(inspection: Inspection) -> Iterator[Cure]:
         cure.example = inspection.show_operation(rows)
         cure.shared = [(rows, (low, likely, high))]
         count = len(excess.steps)
+        text, cure.brief = _describe_lateness(inspection, plan, excess)
         cure.evidence = (
-            f"{_describe_lateness(inspection, plan, excess)}: its GPU works for "
+            f"{text}: its GPU works for "
             f"{format_duration(excess.own_ns / count)} per step, those of the others for "
             f"{format_duration(excess.others_ns / count)}"
         )
