@@ -16,7 +16,7 @@ from tests.conftest import FIXTURES
 from tests.core.diagnosis.test_fixtures import check_figures
 from tracekit.core.diagnosis import Options, Why, causes, diagnose, operations
 from tracekit.core.diagnosis.cures import Claims, Cure, deduplicate, find_stalls
-from tracekit.core.diagnosis.diagnose import choose_scales
+from tracekit.core.diagnosis.diagnose import _list_rows, choose_scales
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.replay import Edit, ModelReplay, create_unedited
 
@@ -444,3 +444,14 @@ def test_ranks_that_cannot_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer.status == "unsure"
     assert [rank.status for rank in answer.ranks] == ["unsure", "unsure"]
     assert "the events cannot be replayed, so no savings are predicted: a time exceeds 64 bits" in answer.notes
+
+
+def test_a_cause_in_a_pause_without_a_range_has_no_rows() -> None:
+    inspection = loop().inspection()
+    pauses = np.flatnonzero(inspection.model.long_pauses)
+    tables = {}
+    for place in ("load batch", "nowhere", ""):
+        cure = Cure("cpu_work", place)
+        cure.items = [(pauses, (1.0, 0.5, 0.0))]
+        tables[place] = [rows.table for rows in _list_rows(inspection, cure)]
+    assert tables == {"load batch": ["nvtx_ranges"], "nowhere": [], "": []}

@@ -173,7 +173,7 @@ class Rows(Figures):
         count: Number of all rows.
         names: Names of the rows, the most frequent first.
         start_ns: Start of the first row, or None if it is unknown.
-        end_ns: Start of the last row, or None if it is unknown.
+        end_ns: End of the last row, or None if it is unknown.
     """
 
     table: str
