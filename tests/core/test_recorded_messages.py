@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import tracekit as tk
-from tracekit.core.figures.totals import COLUMNS, collect_recorded_messages
+from tracekit.core.reports.findings import COLUMNS, collect_recorded_messages
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -152,6 +152,30 @@ def select_allocations_at_peak(allocations: pl.DataFrame, peaks: pl.DataFrame) -
     return joined.filter(started, ~ended.fill_null(value=False))
 
 
+def sum_owners(allocations_at_peak: pl.DataFrame) -> pl.DataFrame:
+    """Return how much memory each owner holds at the peak of each kind of memory on each device.
+
+    Args:
+        allocations_at_peak: Allocations, as ``select_allocations_at_peak`` returns them, with the column ``owner``.
+
+    Returns:
+        One row per device, kind of memory and owner, in this order and the largest first: ``GROUP``, ``owner``,
+        ``bytes``, ``share`` (of the peak, in percent), ``allocations``, ``largest_bytes`` and ``first_ns`` (time of its
+        first allocation). The sizes of all owners add up to the peak.
+    """
+    rows = allocations_at_peak.group_by(*GROUP, "owner").agg(
+        pl.col("bytes").sum(),
+        allocations=pl.len().cast(pl.Int64),
+        largest_bytes=pl.col("bytes").max(),
+        first_ns=pl.col("start_ns").min(),
+        peak_bytes=pl.col("peak_bytes").first(),
+    )
+    peak = pl.col("peak_bytes")
+    rows = rows.with_columns(share=pl.when(peak > 0).then(100 * pl.col("bytes") / peak))
+    descending = [False, False, True, False]
+    return rows.sort(*GROUP, "bytes", "owner", descending=descending, nulls_last=True)
+
+
 def _is_before_peak_expr(time_column: str, event_column: str) -> pl.Expr:
     """Return an expression for whether an event precedes the event of the peak, in order of time and id."""
     time, event = pl.col(time_column), pl.col(event_column)

@@ -207,7 +207,7 @@ class Plots:
         return self._draw("utilization_over_time", bins=max(1, bins), device=device, dark=dark)
 
     def memory_usage(self, *, dark: bool = False) -> Figure:
-        """Draw the memory in use on each device over time, by kind of memory.
+        """Draw the memory in use on each device over time, by kind of memory, and mark its peaks.
 
         Args:
             dark: Whether to use the dark template.
@@ -216,6 +216,51 @@ class Plots:
             MissingTableError: Allocations were not recorded.
         """
         return self._draw("memory_usage", dark=dark)
+
+    def step_parts(self, bins: int = 400, *, dark: bool = False) -> Figure:
+        """Draw the parts of each steady step, as the report ``step_parts`` computes them.
+
+        The parts of a step add up to its duration. A line shows the median of the steady steps, and markers show
+        outliers. If there are more than ``bins`` steps, a bar is the step with the median duration of consecutive ones,
+        and a line extends from the shortest to the longest of them.
+
+        Args:
+            bins: Maximum number of bars.
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: The capture has no GPU activities.
+        """
+        return self._draw("step_parts", bins=max(1, bins), dark=dark)
+
+    def communication_overlap(self, bins: int = 400, *, dark: bool = False) -> Figure:
+        """Draw the communication of each steady step, divided by whether computation hides it.
+
+        The report ``communication_overlap`` computes the rows. If there are more than ``bins`` steps, a bar is the step
+        with the median duration of consecutive ones.
+
+        Args:
+            bins: Maximum number of bars.
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: The capture has no communication in steps.
+        """
+        return self._draw("communication_overlap", bins=max(1, bins), dark=dark)
+
+    def queue_length(self, streams: int = 8, *, dark: bool = False) -> Figure:
+        """Draw how many operations of each stream were launched and have not started, over time.
+
+        If there are many operations, only the smallest, the largest and the last length in each time bin are drawn.
+
+        Args:
+            streams: Maximum number of streams, those with the longest queues.
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: The capture has no GPU activities whose API calls were recorded.
+        """
+        return self._draw("queue_length", streams=max(1, streams), dark=dark)
 
     def metrics(self, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
         """Draw sampled GPU metrics over time.

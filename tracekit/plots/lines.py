@@ -131,7 +131,7 @@ def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Fig
 
 
 def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the memory in use over time, with one line per device and kind of memory.
+    """Draw the memory in use over time, with one line per device and kind of memory, and a marker at each peak.
 
     Args:
         changes: One row per change of the memory in use, in order of time, with the columns ``timestamp_ns``,
@@ -146,7 +146,21 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
         points = list(zip(rows["timestamp_ns"], rows["used_bytes"], strict=True))
         hover = [f"{name}<br>{format_bytes(used)}<br>at {format_integer(time)} ns" for time, used in points]
         line = _draw_line([t / factor for t, _ in points], [used / byte_factor for _, used in points], hover, name, nth)
-        lines.append(line.update(line_shape="hv"))
+        top = rows["used_bytes"].arg_max() or 0
+        time, used = points[top]
+        marker = import_graph_objects().Scatter(
+            x=[time / factor],
+            y=[used / byte_factor],
+            mode="markers+text",
+            text=[f"peak {used / byte_factor:,.2f} {byte_name}"],
+            textposition="top center",
+            name=f"Peak of {name}",
+            showlegend=False,
+            marker={"symbol": "diamond", "size": 9, "color": COLORS[nth % len(COLORS)]},
+            customdata=[f"peak of {hover[top]}"],
+            hovertemplate=_HOVER,
+        )
+        lines += [line.update(line_shape="hv"), marker]
     drawn = create_figure(
         lines,
         dark=dark,
@@ -154,6 +168,34 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
         x_title=f"Time since the start of the capture ({unit})",
         y_title=f"Allocated ({byte_name})",
     )
+    drawn.update_layout(showlegend=True, legend_y=-0.25)
+    return drawn.update_yaxes(rangemode="tozero")
+
+
+def draw_queue_lengths(lengths: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the length of the queues of streams over time, with one line per stream.
+
+    Args:
+        lengths: Rows of the figure ``queue_length``.
+        dark: Whether to use the dark template.
+    """
+    factor, unit = choose_time_unit(lengths["timestamp_ns"])
+    several = lengths["process_id"].n_unique() > 1
+    lines = []
+    by = ("process_id", "device_id", "context_id", "stream_id")
+    for nth, (queue, rows) in enumerate(lengths.partition_by(by, maintain_order=True, as_dict=True).items()):
+        process, device, context, stream = queue
+        name = f"GPU {device}, stream {stream}" + (f", process {process}" if several else "")
+        points = list(zip(rows["timestamp_ns"], rows["length"], strict=True))
+        hover = [
+            f"{name}, context {context}<br>{format_integer(length)} operations wait<br>since {format_integer(time)} ns"
+            for time, length in points
+        ]
+        line = _draw_line([t / factor for t, _ in points], [length for _, length in points], hover, name, nth)
+        lines.append(line.update(line_shape="hv"))
+    x_title = f"Time since the start of the capture ({unit})"
+    title, y_title = "Queue of each stream", "Operations that have not started"
+    drawn = create_figure(lines, dark=dark, title=title, x_title=x_title, y_title=y_title)
     drawn.update_layout(showlegend=True, legend_y=-0.25)
     return drawn.update_yaxes(rangemode="tozero")
 

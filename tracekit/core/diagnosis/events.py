@@ -100,12 +100,14 @@ class Step(NamedTuple):
         start_ns: Time at which the CPU begins the step.
         end_ns: Time at which the CPU ends the step.
         is_cold: Whether the step belongs to the warm-up.
+        iteration: Number of the iteration in the table ``iterations``.
     """
 
     name: str
     start_ns: int
     end_ns: int
     is_cold: bool
+    iteration: int = 0
 
 
 @dataclass(frozen=True)
@@ -394,7 +396,9 @@ def _find_steps(
         first = min(int(s) for s in starts if isinstance(s, int))
         return (Step("whole capture", first, max(int(e) for e in ends if isinstance(e, int)), is_cold=False),), None
     warm = pl.col("is_warm_up") & ~pl.col("aggregated")
-    listed = rows.select(pl.col("name").fill_null(pl.format("step {}", "iteration")), "start_ns", "end_ns", warm)
+    listed = rows.select(
+        pl.col("name").fill_null(pl.format("step {}", "iteration")), "start_ns", "end_ns", warm, "iteration"
+    )
     return tuple(Step(*row) for row in listed.iter_rows()), its.label
 
 

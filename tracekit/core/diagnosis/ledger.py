@@ -195,6 +195,23 @@ def list_part_names(numbers: npt.NDArray[np.int8]) -> pl.Series:
     return pl.Series("part", _NAMES, pl.Enum(_NAMES)).gather(create_series(numbers))
 
 
+def measure_busy_times(model: Model, group: str, calls_on_cpu: pl.DataFrame | None = None) -> Int64s:
+    """Return how long operations of a group run in each step, also while operations of other groups run, in ns.
+
+    Args:
+        model: The model.
+        group: The group: ``compute``, ``opaque``, ``communication`` or ``copy``.
+        calls_on_cpu: Calls in which the CPU communicates, which count in addition: ``start_ns``, ``end_ns``.
+    """
+    ops = model.operations
+    rows = np.flatnonzero(_GROUP_OF_CLASS[ops.cls] == _GROUPS.index(group))
+    busy = ops.start[rows], ops.end[rows]
+    if calls_on_cpu is not None:
+        starts, ends = (calls_on_cpu[c].to_numpy() for c in ("start_ns", "end_ns"))
+        busy = np.append(busy[0], starts), np.append(busy[1], ends)
+    return np.diff(measure_before(_unite(_empty_union(), busy), model.bounds))
+
+
 def find_exposed_times(model: Model) -> Int64s:
     """Return how long no operation of another group that comes before runs during each operation, in ns."""
     ops = model.operations

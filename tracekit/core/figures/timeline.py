@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import intervals, memory
+from tracekit.core import intervals, memory, queues
 from tracekit.core.relations import ACTIVITIES
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 from tracekit.registry.tables import scan_table
@@ -45,6 +45,27 @@ def memory_usage(inputs: FigureInputs, *, rows: int) -> pl.DataFrame:
     if changes.is_empty():
         raise MissingTableError("the capture has no allocations")
     return changes
+
+
+def queue_length(inputs: FigureInputs, *, streams: int, rows: int) -> pl.DataFrame:
+    """Return the lengths of the longest queues over time, reduced to about the given number of rows.
+
+    Args:
+        inputs: The trace.
+        streams: Maximum number of streams.
+        rows: Approximate number of rows.
+    """
+    launches = queues.read_launches(inputs.frames, functools.partial(scan_table, inputs.view.without()))
+    lengths = queues.compute_queue_lengths(launches)
+    if lengths.is_empty():
+        raise MissingTableError("the capture has no operations of the GPU whose launches were recorded")
+    by = queues.QUEUE
+    longest = (
+        lengths.group_by(by).agg(pl.col("length").max()).sort("length", *by, descending=[True, *[False] * len(by)])
+    )
+    chosen = longest.head(streams).select(by)
+    lengths = lengths.join(chosen, on=by, how="semi", nulls_equal=True).sort("timestamp_ns", maintain_order=True)
+    return reduce_samples(lengths, by=by, value_column="length", bins=max(1, rows // (3 * chosen.height)))
 
 
 def metrics(inputs: FigureInputs, *, names: Sequence[str] | None, count: int, rows: int) -> pl.DataFrame:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core import queues
 from tracekit.core.reports.names import (
     format_dimensions_expr,
     memcpy_label_expr,
@@ -43,6 +44,15 @@ def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     rows = read_kernels(request, "start_ns", "end_ns", *_SIZES).select("name", *_SIZES, DURATION)
     grouped = sort_largest_total_first(summarize_groups(rows, ["name", *_SIZES]), "count", "name", *_SIZES)
     return grouped.with_columns(format_dimensions_expr("grid"), format_dimensions_expr("block"))
+
+
+def queue_length(request: Request) -> pl.DataFrame:
+    """Longest and mean queue of each stream: operations that were launched and have not started, weighted by time.
+
+    An operation is in the queue from the start of the API call that launched it to its own start.
+    """
+    launches = queues.read_launches(request.frames, request.get_frames_without())
+    return queues.summarize_queues(launches, request.get_integer("threshold"))
 
 
 def cuda_gpu_sum(request: Request) -> pl.LazyFrame:

@@ -51,6 +51,24 @@ def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     return named.sort(order, descending=[False, False, True, False, False]).lazy()
 
 
+def gpu_memory_owners(request: Request) -> pl.LazyFrame:
+    """Owners of the memory at the peak of each kind of memory, largest first. Their sizes add up to the peak.
+
+    An owner is an NVTX range, a function, a call stack or a size. An allocation outside of all ranges belongs to its
+    variable or, if it has none, to the function that allocated it.
+    """
+    rows = memory.select_allocations_at_peak(*_read_allocations_and_peaks(request))
+    named = _add_call_names(rows, request.get_frames_without("time"))
+    texts = {c: pl.col(c).cast(pl.String) for c in ("range_name", "name", "function", "stack")}
+    owners = {
+        "range": pl.coalesce(texts["range_name"], texts["name"], texts["function"]),
+        "function": pl.coalesce(texts["function"], texts["name"]),
+        "stack": pl.coalesce(texts["stack"], texts["function"], texts["name"]),
+        "size": pl.format("{} bytes", "bytes"),
+    }
+    return memory.sum_owners(named.with_columns(owner=owners[request.get_text("by")])).lazy()
+
+
 def gpu_memory_usage(request: Request) -> pl.LazyFrame:
     """Memory in use on each device by kind, after each allocation and deallocation.
 

@@ -1,0 +1,169 @@
+"""Draw the parts of steps, and the communication in them, as stacked bars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.plots.labels import choose_time_unit, format_hover_name, format_nanoseconds
+from tracekit.plots.theme import (
+    COLORS,
+    LEDGER_CLASSES,
+    LONGEST_COLOR,
+    OUTSIDE_COLOR,
+    create_figure,
+    import_graph_objects,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+    from plotly.graph_objects import Figure
+
+_HOVER = "%{customdata}<extra></extra>"
+_COMMUNICATION = LEDGER_CLASSES["communication"][1]
+STEP_PARTS = {
+    "compute_ns": ("Computation", LEDGER_CLASSES["compute"][1]),
+    "opaque_ns": ("CUDA graphs recorded as a whole", LEDGER_CLASSES["opaque"][1]),
+    "communication_ns": ("Communication", _COMMUNICATION),
+    "communication_wait_ns": ("Waiting for ranks", LONGEST_COLOR),
+    "copy_ns": ("Copies", LEDGER_CLASSES["copy"][1]),
+    "idle_cpu_work_ns": ("Idle: CPU work", COLORS[8]),
+    "idle_launch_code_ns": ("Idle: launch code", COLORS[4]),
+    "idle_launch_calls_ns": ("Idle: launch calls", COLORS[2]),
+    "idle_synchronization_ns": ("Idle: synchronization", COLORS[7]),
+    "idle_blocking_copy_ns": ("Idle: blocking copy", COLORS[3]),
+    "idle_allocation_ns": ("Idle: allocation", COLORS[9]),
+    "idle_host_allocation_ns": ("Idle: host allocation", COLORS[9]),
+    "idle_code_loading_ns": ("Idle: code loading", COLORS[6]),
+    "idle_launch_latency_ns": ("Idle: launch latency", OUTSIDE_COLOR),
+    "idle_unknown_ns": ("Idle: unknown", OUTSIDE_COLOR),
+}
+"""Titles and colors of the parts of a step, by column, in the order in which they are stacked."""
+_COMMUNICATION_PARTS = {
+    "hidden_communication_ns": ("Beside computation", LEDGER_CLASSES["compute"][1]),
+    "communication_ns": ("Exposed", _COMMUNICATION),
+    "communication_wait_ns": ("Waiting for ranks", LONGEST_COLOR),
+}
+
+
+def draw_step_parts(steps: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw each step as a bar that is divided into its parts, with the median of all steady steps and the outliers.
+
+    If there are many steps, a bar is the step with the median duration of consecutive ones, and a line extends from
+    the shortest to the longest of them.
+
+    Args:
+        steps: Rows of the figure ``step_parts``.
+        dark: Whether to use the dark template.
+    """
+    factor, unit = choose_time_unit(steps["max_ns"])
+    drawings = [*_stack(steps, STEP_PARTS, factor), *_draw_extremes(steps, factor), *_draw_medians(steps, factor)]
+    title = "Time of the steady steps by part"
+    drawn = create_figure(drawings, dark=dark, title=title, x_title="Step", y_title=f"Duration ({unit})", height=420)
+    drawn.update_layout(barmode="stack", legend_traceorder="normal", showlegend=True)
+    return _label_positions(drawn, steps)
+
+
+def draw_communication_overlap(steps: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the communication of each step as a bar that is divided by whether computation hides it.
+
+    Args:
+        steps: Rows of the figure ``communication_overlap``.
+        dark: Whether to use the dark template.
+    """
+    factor, unit = choose_time_unit(steps["duration_ns"])
+    bars = _stack(steps, _COMMUNICATION_PARTS, factor)
+    title = "Communication in the steady steps"
+    drawn = create_figure(bars, dark=dark, title=title, x_title="Step", y_title=f"Time ({unit})", height=360)
+    drawn.update_layout(barmode="stack", legend_traceorder="normal", showlegend=True)
+    return _label_positions(drawn, steps)
+
+
+def _stack(steps: pl.DataFrame, parts: Mapping[str, tuple[str, str]], factor: float) -> list[Any]:
+    """Return one series of bars per part that takes any time."""
+    names = [_name_step(row) for row in steps.iter_rows(named=True)]
+    durations = steps["duration_ns"].to_list()
+    return [
+        import_graph_objects().Bar(
+            x=list(range(steps.height)),
+            y=[ns / factor for ns in steps[column]],
+            name=title,
+            marker_color=color,
+            customdata=[
+                f"{name}<br>{title}: {format_nanoseconds(ns)}, {100 * ns / max(1, duration):.2f}% of the step"
+                f"<br>whole: {format_nanoseconds(duration)}"
+                for name, ns, duration in zip(names, steps[column], durations, strict=True)
+            ],
+            hovertemplate=_HOVER,
+        )
+        for column, (title, color) in parts.items()
+        if steps[column].sum()
+    ]
+
+
+def _draw_extremes(steps: pl.DataFrame, factor: float) -> list[Any]:
+    """Return the range of the durations of each bar that stands for several steps, and a marker at each outlier."""
+    go = import_graph_objects()
+    rows = list(enumerate(steps.iter_rows(named=True)))
+    several = [(n, row) for n, row in rows if row["first"] < row["last"]]
+    line = go.Scatter(
+        x=[x for n, _ in several for x in (n, n, None)],
+        y=[y for _, row in several for y in (row["min_ns"] / factor, row["max_ns"] / factor, None)],
+        mode="lines",
+        name="Shortest to longest step of the bar",
+        line={"color": LONGEST_COLOR, "width": 1.5},
+        customdata=[text for _, row in several for text in (*[_describe_longest(row)] * 2, "")],
+        hovertemplate=_HOVER,
+    )
+    outliers = [(n, row) for n, row in rows if row["outliers"]]
+    hover = [f"{row['outliers']:,} of the steps are outliers<br>{_describe_longest(row)}" for _, row in outliers]
+    markers = go.Scatter(
+        x=[n for n, _ in outliers],
+        y=[row["max_ns"] / factor for _, row in outliers],
+        mode="markers",
+        name="Outliers",
+        marker={"symbol": "diamond", "size": 8, "color": LONGEST_COLOR},
+        customdata=hover,
+        hovertemplate=_HOVER,
+    )
+    return [line] * bool(several) + [markers] * bool(outliers)
+
+
+def _draw_medians(steps: pl.DataFrame, factor: float) -> list[Any]:
+    """Return a line at the median of the steady steps of each process."""
+    medians = steps["median_ns"].to_list()
+    line = import_graph_objects().Scatter(
+        x=list(range(len(medians))),
+        y=[ns / factor for ns in medians],
+        mode="lines",
+        name="Median",
+        line={"color": LONGEST_COLOR, "width": 1.5, "dash": "dash", "shape": "hvh"},
+        customdata=[f"median: {format_nanoseconds(ns)}" for ns in medians],
+        hovertemplate=_HOVER,
+    )
+    return [line]
+
+
+def _label_positions(drawn: Figure, steps: pl.DataFrame) -> Figure:
+    """Label the bars with the numbers of steps and, if there are several processes, with their ids."""
+    several = steps["process_id"].n_unique() > 1
+    stride = -(-steps.height // 16)
+    rows = list(zip(steps["process_id"], steps["iteration"], strict=True))[::stride]
+    labels = [f"{process}: {number:,}" if several else f"{number:,}" for process, number in rows]
+    positions = list(range(0, steps.height, stride))
+    drawn.update_layout(xaxis_title_text="Process: step" if several else "Step")
+    return drawn.update_xaxes(tickmode="array", tickvals=positions, ticktext=labels)
+
+
+def _name_step(row: Mapping[str, Any]) -> str:
+    name = format_hover_name(row["name"] or "")
+    text = f"Step {row['iteration']:,}" + (f": {name}" if name else "")
+    if row["first"] < row["last"]:
+        return f"{text}<br>median of the steps {row['first']:,} to {row['last']:,}"
+    return text
+
+
+def _describe_longest(row: Mapping[str, Any]) -> str:
+    name = format_hover_name(row["longest_name"] or f"step {row['longest']:,}")
+    return f"longest: {name}, {format_nanoseconds(row['max_ns'])}<br>shortest: {format_nanoseconds(row['min_ns'])}"
