@@ -109,7 +109,12 @@ def test_memory_of_a_selected_time_begins_with_what_was_allocated_before() -> No
         assert rows["timestamp_ns"].to_list() == [low, *report["Time (ns)"]]
         assert before > 0
         drawn = part.plot.memory_usage()
-        used = [int(text.split("<br>")[1].split(" ")[0].replace(",", "")) for d in drawn.data for text in d.customdata]
+        used = [
+            int(text.split("<br>")[1].split(" ")[0].replace(",", ""))
+            for d in drawn.data
+            if d.mode == "lines"
+            for text in d.customdata
+        ]
         assert sorted(used) == sorted(rows["used_bytes"])
         whole = timeline.read_memory_changes(trace.frame, 10_000, (None, high))
         assert whole["timestamp_ns"].max() < high

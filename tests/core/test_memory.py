@@ -267,3 +267,31 @@ def test_system_calls_by_function() -> None:
     assert compute_report(made, "syscall_sum").frame().select("Num Calls", "Total Time (ns)", "Name").rows() == [
         (1, 30, "read")
     ]
+
+
+@pytest.mark.parametrize("by", ["range", "function", "stack", "size"])
+@pytest.mark.parametrize("name", ["memory/memory_pools.sqlite", "um.sqlite"])
+def test_the_owners_hold_all_memory_at_the_peak(name: str, by: str) -> None:
+    with tk.load(FIXTURES / name) as trace:
+        owners, alive = trace.stats(f"gpu_memory_owners:by={by}"), trace.stats("gpu_memory_alive")
+        peaks = trace.stats("gpu_memory_peak")
+    totals = owners.group_by("Device", "Kind", maintain_order=True).agg(
+        pl.col("Size (bytes)", "Peak (%)", "Allocations").sum(), pl.col("Peak (bytes)").first()
+    )
+    assert totals["Size (bytes)"].to_list() == totals["Peak (bytes)"].to_list()
+    assert totals["Peak (%)"].to_list() == pytest.approx([100] * totals.height, abs=0.3)
+    assert totals["Allocations"].to_list() == peaks["Allocations"].to_list()
+    assert [round(b / 1e6, 3) for b in totals["Peak (bytes)"]] == peaks["Peak (MB)"].to_list()
+    assert owners["Size (bytes)"].sum() == alive["Bytes"].sum()
+    assert owners["Largest (bytes)"].max() == alive["Bytes"].max()
+    assert owners["First Allocated (ns)"].min() == alive["Allocated (ns)"].min()
+    if by == "size":
+        sizes = alive.group_by("Device", "Kind", "Bytes").agg(pl.len())
+        assert sorted(owners["Owner"]) == sorted(f"{b} bytes" for b in sizes["Bytes"])
+
+
+def test_a_kind_of_memory_that_is_never_in_use_has_no_share() -> None:
+    rows = memory.pair_allocations(table([event(1, ALLOCATE, 5, 0)])).with_columns(owner=pl.lit("a"))
+    peaks = memory.find_memory_peaks(memory.compute_memory_usage(rows))
+    owners = memory.sum_owners(memory.select_allocations_at_peak(rows, peaks))
+    assert owners.select("owner", "bytes", "share", "allocations").rows() == [("a", 0, None, 1)]

@@ -46,6 +46,7 @@ def test_every_figure_of_every_kind_of_capture() -> None:
         "cpu_only.sqlite",
         "ncu/ncu_roofline_raw.csv",
         "omp.sqlite",
+        "ddp2.sqlite",
     ):
         with tk.load(FIXTURES / name) as trace:
             for figure in FIGURES:

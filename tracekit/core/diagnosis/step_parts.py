@@ -144,18 +144,18 @@ def _compare_with_medians(steps: pl.DataFrame) -> pl.DataFrame:
     """Add how each step differs from the median of the steady steps of its process, and in which part most."""
     of_process = "process_id"
 
-    def compute_median(values: pl.Expr) -> pl.Expr:
+    def median_expr(values: pl.Expr) -> pl.Expr:
         steady = values.filter(~pl.col("is_warm_up")).sort()
         return steady.get((steady.len() - 1) // 2).over(of_process)
 
     duration, change = pl.col("duration_ns"), pl.col("change_ns")
-    rows = steps.with_columns(median_ns=compute_median(duration)).with_columns(change_ns=duration - pl.col("median_ns"))
-    deviation = compute_median(change.abs()) * (MIN_DEVIATIONS * _NORMAL)
+    rows = steps.with_columns(median_ns=median_expr(duration)).with_columns(change_ns=duration - pl.col("median_ns"))
+    deviation = median_expr(change.abs()) * (MIN_DEVIATIONS * _NORMAL)
     is_far = (change.abs() > deviation) & (change.abs() > MIN_CHANGE * pl.col("median_ns"))
     is_known = (~pl.col("is_warm_up")).sum().over(of_process) >= MIN_STEPS
     rows = rows.with_columns(is_outlier=is_far & is_known & ~pl.col("is_warm_up"))
     sign = pl.col("change_ns").sign()
-    excess = [((pl.col(c) - compute_median(pl.col(c))) * sign).alias(c) for c in PART_COLUMNS]
+    excess = [((pl.col(c) - median_expr(pl.col(c))) * sign).alias(c) for c in PART_COLUMNS]
     largest = rows.select(pl.concat_list(excess).alias("excess"), sign.alias("sign")).select(
         mostly=pl.col("excess").list.arg_max().replace_strict(dict(enumerate(PART_COLUMNS)), return_dtype=pl.String),
         mostly_ns=pl.col("excess").list.max() * pl.col("sign"),

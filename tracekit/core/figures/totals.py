@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.findings import collect_recorded_messages
 from tracekit.core.ncu.roofline import HINT
-from tracekit.core.reports.findings import collect_recorded_messages
 from tracekit.errors import MissingTableError
 from tracekit.registry.tables import count_rows
 

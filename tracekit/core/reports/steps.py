@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.findings import collect_recorded_messages
 from tracekit.core.reports.numbers import quotient_expr
 from tracekit.core.reports.report import has_rows
 from tracekit.core.steps import PERCENT, StepSummary, list_notes_by_rank, read_summaries, summarize_recorded_steps
@@ -21,6 +22,11 @@ def advise(request: Request) -> pl.DataFrame:
     from tracekit.core.advise import advise as find_advice
 
     return find_advice(request.get_rollup())
+
+
+def recorded_findings(request: Request) -> pl.DataFrame:
+    """Warnings, errors and findings that the profiler recorded, and the rows that they are about."""
+    return collect_recorded_messages(request.frames)
 
 
 def steps(request: Request) -> pl.DataFrame:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from tracekit.core.reports.report import Frames, Request
+    from collections.abc import Callable
+
+    Frames = Callable[[str], pl.LazyFrame]
 
 SEVERITIES = ("Error", "Warning")
 RULE_KINDS = {"ERR": "Error", "WRN": "Warning", "OPT": "Optimization"}
@@ -34,11 +36,6 @@ _ROWS_OF_DETECTORS = {
     "underutilized_gpu_detector": ("devices", None, None),
 }
 """Table, column and value of the rows that the findings of each detector of DLProf are about."""
-
-
-def recorded_findings(request: Request) -> pl.DataFrame:
-    """Warnings, errors and findings that the profiler recorded, and the rows that they are about."""
-    return collect_recorded_messages(request.frames)
 
 
 def collect_recorded_messages(frames: Frames) -> pl.DataFrame:
