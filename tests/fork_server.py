@@ -45,7 +45,7 @@ IMPORTED = (
     ),
     *("rich.progress", "rich.table", "rich.text", "sqlite3", "wasmtime"),
 )
-UNIMPORTED = "tracekit.__main__", "tracekit.view"  # dash takes a second, and few programs open the viewer
+UNIMPORTED = "tracekit.__main__", "tracekit.view"  # flask takes long, and few programs open the viewer
 UNMEASURED = "COV_CORE", "COVERAGE"
 LENGTH_BYTES = 8
 

@@ -257,7 +257,7 @@ def test_the_viewer_says_what_to_install(python: Path, tmp_path: Path) -> None:
     command = [python, "-I", "-m", "tracekit", "view", ROOT / "fixtures" / "train_amp.sqlite"]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
     assert done.returncode == 1
-    assert "the viewer needs packages that are not installed: dash, " in done.stderr
+    assert "the viewer needs packages that are not installed: flask, " in done.stderr
     assert "pip install 'tracekit[view]'" in done.stderr
 
 

@@ -1,10 +1,10 @@
-"""What the tests of the viewer share: a capture with hostile names, running servers, and calls of callbacks."""
+"""What the tests of the viewer share: a capture with hostile names, running servers, and the texts of pages."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import tracekit as tk
 from flask.testing import FlaskClient
 from tracekit import schemas
+from tracekit.text.elements import render
 from tracekit.view import open_viewer
 from tracekit.view.captures import ViewedCapture, ViewedCaptures
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
+    from tracekit.text.elements import Content
     from tracekit.view.server import Viewer
     from werkzeug.test import TestResponse
 
@@ -44,7 +46,6 @@ NAMES = (
     "plain",
 )
 """Names that are markup, formulas, or contain separators of text formats."""
-CALLS = "/_dash-update-component"
 
 
 def table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -114,52 +115,49 @@ class Client(FlaskClient):
 
 def flask_client(viewer: Viewer) -> FlaskClient:
     """Return a client that calls the server without a connection."""
-    return Client(viewer._dash.server)
+    return Client(viewer.flask)
 
 
-def output(viewer: Viewer, part: str) -> str:
-    """Return the key of the callback whose outputs contain a text."""
-    (key,) = [key for key in viewer._dash.callback_map if part in key]
-    return key
+def get(viewer: Viewer, path: str, **headers: str) -> TestResponse:
+    """Return the answer to a request of the page itself."""
+    return flask_client(viewer).get(path, base_url=BASE, headers=headers)
 
 
-def payload(viewer: Viewer, part: str, values: Sequence[Any], ids: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the body of a request for a callback, with the values of its inputs and then of its states."""
-    key = output(viewer, part)
-    declared = viewer._dash.callback_map[key]
-    sent = iter(values)
-
-    def concrete(id_: str) -> Any:
-        return {**json.loads(id_), **(ids or {})} if id_.startswith("{") else id_
-
-    def properties(group: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-        return [{"id": concrete(g["id"]), "property": g["property"], "value": next(sent)} for g in group]
-
-    inputs, states = properties(declared["inputs"]), properties(declared["state"])
-    first = inputs[0]
-    name = (
-        first["id"] if isinstance(first["id"], str) else json.dumps(first["id"], sort_keys=True, separators=(",", ":"))
-    )
-    names = [each.rpartition(".") for each in key.strip(".").split("...")]
-    outputs = [{"id": concrete(id_), "property": prop.partition("@")[0]} for id_, _, prop in names]
-    return {
-        "output": key,
-        "outputs": outputs if key.startswith("..") else outputs[0],
-        "inputs": inputs,
-        "state": states,
-        "changedPropIds": [f"{name}.{first['property']}"],
-    }
+def show(viewer: Viewer, path: str, query: str = "") -> list[str]:
+    """Return the texts of a page with all its panels, in the order in which they are shown."""
+    separator = "&" if query else "?"
+    return texts(get(viewer, f"{path}{query}{separator}scripts=no").text, "main")
 
 
-def call(viewer: Viewer, part: str, values: Sequence[Any], ids: Mapping[str, str] | None = None) -> TestResponse:
-    """Call a callback as the page does."""
-    return flask_client(viewer).post(CALLS, json=payload(viewer, part, values, ids), base_url=BASE)
+def texts(content: Content, part: str = "") -> list[str]:
+    """Return the texts of content or of a document, in the order in which they are shown.
+
+    Args:
+        content: The content. Strings are HTML.
+        part: Name of an element. If not empty, only the texts inside such elements are returned.
+    """
+    reader = _TextReader(part)
+    reader.feed(content if isinstance(content, str) else render(content))
+    reader.close()
+    return [text for text in reader.texts if text.strip()]
 
 
-def texts(component: Any) -> list[str]:
-    """Return the strings in components, as they are sent to the browser."""
-    if isinstance(component, str):
-        return [component]
-    if isinstance(component, list):
-        return [text for each in component for text in texts(each)]
-    return texts(component["props"].get("children", [])) if isinstance(component, dict) and "props" in component else []
+class _TextReader(HTMLParser):
+    """Collects the texts of an HTML document."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._part, self._depth, self._hidden = part, 0, 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._depth += tag == self._part
+        self._hidden += tag in ("svg", "script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._depth -= tag == self._part
+        self._hidden -= tag in ("svg", "script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if (self._depth or not self._part) and not self._hidden:
+            self.texts.append(data)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES
-from tests.view.support import call, running, texts
+from tests.view.support import running, show
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.view import ranks
 from tracekit.view.captures import ViewedCaptures, open_captures
@@ -54,8 +54,7 @@ def test_the_others_are_opened_and_the_reasons_are_listed(folder: Path) -> None:
 def test_every_page_lists_them(folder: Path) -> None:
     with warnings.catch_warnings(action="ignore", category=TracekitWarning), running(folder) as viewer:
         for page in ("/", "/kernels"):
-            shown = call(viewer, "navigation.children", [page, "", "light"]).json["response"]["page"]["children"]
-            text = " ".join(texts(shown))
+            text = " ".join(show(viewer, page))
             assert "3 captures cannot be read" in text
             assert "rank2.nsys-rep" in text
             assert "this is a Git LFS pointer" in text

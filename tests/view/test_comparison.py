@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.view.support import FIXTURES, call, captures_of, frame_of, running, table, texts
+from tests.view.support import FIXTURES, captures_of, frame_of, running, show, table
 from tracekit.core.compare import KINDS
 from tracekit.errors import TracekitError
 from tracekit.view import comparison
@@ -98,10 +98,7 @@ def test_each_column_has_one_base(last: int) -> None:
 def test_the_page_says_that_there_is_nothing_to_compare() -> None:
     """An empty capture shows neither totals of 0 nor notes about its iterations."""
     with running(FIXTURES / "empty.sqlite") as viewer:
-        shown = []
-        for by in KINDS.keys() - {"iterations"}:
-            answer = call(viewer, "navigation.children", ["/compare", f"?by={by}", "light"])
-            shown.append(texts(answer.json["response"]["page"]["children"]))
+        shown = [show(viewer, "/compare", f"?by={by}") for by in KINDS.keys() - {"iterations"}]
     for each in shown:
         explained = [text for text in each if text.startswith("No rows in A and B, because no ")]
         assert len(explained) == 1

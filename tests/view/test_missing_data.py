@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-import plotly.utils
 import pytest
 import tracekit as tk
 from tests.cli.test_absence import made_report
@@ -27,8 +25,7 @@ NO_GPU_WORK = (
 def texts_of(path: Path, page: str, query: str = "") -> list[str]:
     """Return the texts of a page of one capture, in their order."""
     with tk.load(path) as trace:
-        components = build_page(Context(captures_of(trace), parse_url(page, query, 1), dark=False))
-        return texts(json.loads(json.dumps(components, cls=plotly.utils.PlotlyJSONEncoder)))
+        return texts(build_page(Context(captures_of(trace), parse_url(page, query, 1))))
 
 
 @pytest.mark.slow

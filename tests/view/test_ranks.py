@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.builders.ranks import kernel, write_capture
-from tests.view.support import FIXTURES, call, captures_of, running, table, texts
+from tests.view.support import FIXTURES, captures_of, get, running, show, table
 from tracekit.core.communication import Communication
 from tracekit.errors import TracekitError
 from tracekit.plots.recipes import MAPS, PACES
@@ -39,14 +40,10 @@ def communication() -> Communication:
     return tk.load_many(RANKS).communication()
 
 
-def page_texts(viewer: Viewer, path: str, search: str = "") -> list[str]:
-    answer = call(viewer, "navigation.children", [path, search, "light"])
-    return texts(answer.json["response"]["page"]["children"])
-
-
 def titles(viewer: Viewer, search: str = "") -> list[str]:
-    answer = call(viewer, "navigation.children", ["/", search, "light"])
-    return texts(answer.json["response"]["navigation"]["children"])
+    """Return the titles of the pages that have data."""
+    navigation = get(viewer, f"/fragment/navigation{search}").text
+    return re.findall(r'<a href="[^"]*" class="nav-link"[^>]*>([^<]*)</a>', navigation)
 
 
 def frame(captures: ViewedCaptures, table: str, /, **arguments: str) -> pl.DataFrame:
@@ -61,13 +58,13 @@ def test_captures_that_are_the_ranks_of_a_job() -> None:
         captures = viewer._captures
         for capture in ("", "?capture=1"):
             assert {"Ranks", "Utilization over time", "Pace"} <= set(titles(viewer, capture))
-            shown = page_texts(viewer, "/communication", capture)
+            shown = show(viewer, "/communication", capture)
             assert {"Clocks of the ranks", "Collectives and messages of each rank", "MPI calls by function"} <= set(
                 shown
             )
             assert "Iterations across ranks" not in shown
             expected = {"Time of the GPUs of each rank", "Iterations over all ranks", "Iterations across ranks"}
-            assert expected <= set(page_texts(viewer, "/ranks", capture))
+            assert expected <= set(show(viewer, "/ranks", capture))
         for name in ranks.TABLES:
             rows = queries.load_rows(captures, Query(f"ranks_{name}", CaptureAggregation(1)))
             assert rows.frame.rows() == getattr(wanted, name).rows()
@@ -82,9 +79,9 @@ def test_captures_that_are_the_ranks_of_a_job() -> None:
 def test_heat_maps_and_paces_of_a_job(viewer: Viewer) -> None:
     job = tk.load_many(RANKS)
     captures = viewer._captures
-    shown = page_texts(viewer, "/maps", "?map=mpi_gpu_time_util_map&bins=100&capture=1")
+    shown = show(viewer, "/maps", "?map=mpi_gpu_time_util_map&bins=100&capture=1")
     assert {"Kernels over time", "MPI over time", "Overlap over time"} <= set(shown)
-    assert "All kernels over time" not in page_texts(viewer, "/maps", "?map=nccl_gpu_time_util_map")
+    assert "All kernels over time" not in show(viewer, "/maps", "?map=nccl_gpu_time_util_map")
     rows = frame(captures, "utilization", map="mpi_gpu_time_util_map", bins="100")
     analysis = job.recipe("mpi_gpu_time_util_map", bins=100)["analysis"]
     assert rows["rank", "process_id", "since_first_start_ns"].rows() == analysis["Rank", "PID", "Duration"].rows()
@@ -93,7 +90,7 @@ def test_heat_maps_and_paces_of_a_job(viewer: Viewer) -> None:
     )
     ends = rows["since_first_end_ns"] - rows["since_first_start_ns"]
     assert ends.unique().to_list() == [analysis["Duration"][1]]
-    shown = page_texts(viewer, "/pace", "?kind=nvtx_pace&name=compute")
+    shown = show(viewer, "/pace", "?kind=nvtx_pace&name=compute")
     assert {"Duration over time", "Start", "Duration", "Time since the previous end", "Occurrences"} <= set(shown)
     tables = job.recipe("nvtx_pace", name="compute")
     rows = frame(captures, "pace", kind="nvtx_pace", name="compute")
@@ -102,17 +99,17 @@ def test_heat_maps_and_paces_of_a_job(viewer: Viewer) -> None:
         assert one["since_first_start_ns"].to_list() == tables["pace_start"][rank].to_list()
         assert one["duration_ns"].to_list() == tables["pace_duration"][rank].to_list()
         assert one["occurrence"].to_list() == list(range(one.height))
-    assert "No kernel or range has this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
+    assert "No kernel or range has this name." in show(viewer, "/pace", "?kind=nvtx_pace&name=none")
 
 
 @pytest.mark.many(1)
 @pytest.mark.parametrize("page", ["ranks", "maps", "pace", "communication"])
 def test_pages_of_ranks_say_that_they_show_the_whole_capture(page: str, viewer: Viewer) -> None:
     """Their numbers do not depend on the aggregated iterations, which the header shows."""
-    whole = page_texts(viewer, f"/{page}")
+    whole = show(viewer, f"/{page}")
     assert whole[:3].count(pages.WHOLE_CAPTURE) == 1
-    assert page_texts(viewer, f"/{page}", "?iterations=1:2") == whole
-    assert pages.WHOLE_CAPTURE not in page_texts(viewer, "/ops", "?iterations=1:2")
+    assert show(viewer, f"/{page}", "?iterations=1:2") == whole
+    assert pages.WHOLE_CAPTURE not in show(viewer, "/ops", "?iterations=1:2")
 
 
 def make_loop(name: str) -> dict[str, list[dict[str, Any]]]:
@@ -135,17 +132,17 @@ def make_loop(name: str) -> dict[str, list[dict[str, Any]]]:
 def test_pages_of_ranks_say_which_steps_they_show(viewer: Viewer, tmp_path: Path) -> None:
     """Ranks whose steps differ are named."""
     (note,) = communication().step_notes
-    shown = page_texts(viewer, "/ranks")
+    shown = show(viewer, "/ranks")
     assert {note, "Include the warm-up"} <= set(shown)
     assert "Time that stragglers lost" not in shown
-    shown = page_texts(viewer, "/ranks", "?warm_up=yes")
+    shown = show(viewer, "/ranks", "?warm_up=yes")
     assert {note.replace("left out", "included"), "Leave out the warm-up"} <= set(shown)
     assert "Time that stragglers lost" in shown
-    assert note not in page_texts(viewer, "/communication")
+    assert note not in show(viewer, "/communication")
     for rank in (0, 1):
         write_capture(tmp_path / f"rank{rank}", **make_loop("step" if rank else "batch"))
     with running(*sorted(tmp_path.iterdir())) as own:
-        shown = page_texts(own, "/ranks")
+        shown = show(own, "/ranks")
     assert [text.partition(";")[0] for text in shown if "delimited" in text] == [
         "Rank 0: 4 steps, delimited by the range 'batch *'",
         "Rank 1: 4 steps, delimited by the range 'step *'",
@@ -158,22 +155,20 @@ def test_captures_that_are_not_ranks() -> None:
     with running(FIXTURES / "ddp2.sqlite", FIXTURES / "train_amp.sqlite") as viewer:
         captures = viewer._captures
         assert ranks.get_rank_set(captures) is None
-        found = ranks.analyze_communication(captures, captures.all[0])
-        assert ranks.analyze_communication(captures, captures.all[0]) is found
+        found = ranks.analyze_communication(captures, CaptureAggregation(0))
+        assert ranks.analyze_communication(captures, CaptureAggregation(0)) is found
         assert "summary" in ranks.list_nonempty_tables(found)
         operations = frame(captures, "ranks_operations")
         assert operations.rows() == tk.load_many(FIXTURES / "ddp2.sqlite").communication().operations.rows()
         assert "start_ns" in operations
-        assert ranks.list_nonempty_tables(ranks.analyze_communication(captures, captures.all[1])) == []
-        shown = page_texts(viewer, "/communication", "?capture=1")
+        assert ranks.list_nonempty_tables(ranks.analyze_communication(captures, CaptureAggregation(1))) == []
+        shown = show(viewer, "/communication", "?capture=1")
         nothing = "No data: nothing of this kind was found in the recorded data (334 kernels)"
         assert any(text.startswith(nothing) for text in shown)
-        assert "Iterations across ranks" in page_texts(viewer, "/communication")
+        assert "Iterations across ranks" in show(viewer, "/communication")
         assert "Ranks" not in titles(viewer)
-        assert "the open captures are not two or more ranks of one job" in " ".join(page_texts(viewer, "/ranks"))
-        assert {"All kernels over time", "NCCL over time"} <= set(
-            page_texts(viewer, "/maps", "?map=nccl_gpu_time_util_map")
-        )
+        assert "the open captures are not two or more ranks of one job" in " ".join(show(viewer, "/ranks"))
+        assert {"All kernels over time", "NCCL over time"} <= set(show(viewer, "/maps", "?map=nccl_gpu_time_util_map"))
         rows = frame(captures, "utilization", map="nccl_gpu_time_util_map", bins="30")
         assert {"device_id", "start_ns", "end_ns", "nccl_percent"} <= set(rows.columns)
         assert "rank" not in rows
@@ -211,7 +206,7 @@ def test_captures_without_data() -> None:
 
 def test_a_capture_without_a_file() -> None:
     captures = captures_of(tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1, "end_ns": 5}])}))
-    assert ranks.list_nonempty_tables(ranks.analyze_communication(captures, captures.all[0])) == []
+    assert ranks.list_nonempty_tables(ranks.analyze_communication(captures, CaptureAggregation())) == []
     assert frame(captures, "gpu_time")["total_ns"].to_list() == [5]
 
 
