@@ -150,7 +150,7 @@ class _TextReader(HTMLParser):
         self.texts: list[str] = []
         self._part, self._depth, self._hidden = part, 0, 0
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, _: object) -> None:
         self._depth += tag == self._part
         self._hidden += tag in ("svg", "script", "style")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import gzip
 import os
 import re
 import signal
@@ -16,35 +16,29 @@ import urllib.parse
 import urllib.request
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import flask
-import polars as pl
 import pytest
 import tracekit as tk
 from tests.conftest import ALL
 from tests.view.support import (
     BASE,
-    CALLS,
     FIXTURES,
-    NAMES,
-    call,
     captures_of,
     flask_client,
+    get,
     hostile_tables,
-    payload,
     running,
+    show,
     table,
     texts,
 )
 from tracekit import cli, schemas
 from tracekit.errors import TracekitError
-from tracekit.view import PACKAGES, grid, open_viewer, server, windows
-from tracekit.view.captures import ShownRows
+from tracekit.view import PACKAGES, layout, open_viewer, server, windows
+from tracekit.view.pages import GROUPS, PAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tracekit.view.server import Viewer
     from werkzeug.test import TestResponse
 
@@ -52,8 +46,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*the API calls of .* kernels ca
 
 ROOT = Path(__file__).parents[2]
 EMPTY = FIXTURES / "empty.sqlite"
-GRID = {"table": "table:kernels", "at": "", "arguments": ""}
-REQUEST = {"startRow": 0, "endRow": 5, "filterModel": {}, "sortModel": []}
 NOT_LOOPBACK = "0.0.0.0"
 
 
@@ -63,25 +55,13 @@ def test_working_data_is_freed_after_each_request() -> None:
         captures = viewer._captures
         stages = captures.all[0].trace._plan.source.stages
         captures.begin_request()
-        assert "html" in get(viewer, "/").text
-        page = call(viewer, "navigation.children", ["/nvtx", "", "light"])
-        assert "NVTX ranges by name" in texts(page.json["response"]["page"]["children"])
+        assert "NVTX ranges by name" in show(viewer, "/nvtx")
         assert any("_correlation" in vars(tables) for tables in stages.values())
         captures.end_request()
         assert stages
         assert not any("_correlation" in vars(tables) for tables in stages.values())
         assert get(viewer, "/not/there", Host="example.com").status_code == 403
         assert captures._requests == 0
-
-
-def get(viewer: Viewer, path: str, **headers: str) -> TestResponse:
-    return flask_client(viewer).get(path, base_url=BASE, headers=headers)
-
-
-def shown(answer: TestResponse) -> dict[str, Any]:
-    """Return the properties that a callback changes, by component."""
-    assert answer.status_code in (200, 204)
-    return (answer.json or {}).get("response", {}) if answer.data else {}
 
 
 def refused(answer: TestResponse) -> None:
@@ -109,7 +89,7 @@ def refused(answer: TestResponse) -> None:
 )
 def test_only_requests_for_this_machine_are_answered(amp: Viewer, host: str, status: int) -> None:
     """A name that an attacker lets point to 127.0.0.1 is not one of this server."""
-    for path in ("/", "/_dash-layout", "/download?format=csv&table=kernels", "/perfetto/index.html", "/assets/view.js"):
+    for path in ("/", "/fragment/navigation", "/download?format=csv&table=kernels", "/status", "/assets/view.js"):
         answer = flask_client(amp).get(path, headers={"Host": host})
         assert answer.status_code == status, path
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -129,9 +109,8 @@ def test_only_requests_for_this_machine_are_answered(amp: Viewer, host: str, sta
     ],
 )
 def test_other_sites_are_refused(amp: Viewer, headers: dict[str, str]) -> None:
-    assert get(amp, "/trace.pftrace", **headers).status_code == 403
-    body = payload(amp, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **GRID}], GRID)
-    assert flask_client(amp).post(CALLS, json=body, base_url=BASE, headers=headers).status_code == 403
+    for path in ("/", "/trace.pftrace", "/fragment/table/kernels", "/download?format=csv&table=kernels"):
+        assert get(amp, path, **headers).status_code == 403
 
 
 def test_requests_of_the_page_itself_are_answered(amp: Viewer) -> None:
@@ -140,25 +119,51 @@ def test_requests_of_the_page_itself_are_answered(amp: Viewer) -> None:
 
 
 @pytest.mark.slow
-def test_headers_of_pages_and_of_perfetto(amp: Viewer) -> None:
-    for path in ("/", "/kernels", "/_dash-dependencies", "/download", "/perfetto/index.html", "/trace.pftrace"):
+def test_headers_of_all_answers(amp: Viewer) -> None:
+    """Pages load scripts, styles and data from this server only, and contain none themselves."""
+    for path in ("/", "/kernels", "/nope", "/assets/view.js", "/download", "/trace.pftrace", "/status", "/?capture=9"):
         headers = get(amp, path).headers
         policy = headers["Content-Security-Policy"]
         directives = {d.split()[0]: d.split()[1:] for d in policy.split(";")}
-        assert directives["default-src"] == ["'none'"]
-        assert directives["frame-ancestors"] == ["'self'"]
-        assert set(directives["connect-src"]) <= {"'self'", "data:", "blob:"}
+        assert directives["default-src"] == directives["base-uri"] == directives["frame-ancestors"] == ["'none'"]
+        assert directives["script-src"] == directives["style-src"] == directives["connect-src"] == ["'self'"]
+        assert directives["form-action"] == ["'self'"]
+        assert "unsafe" not in policy
         assert not [source for d in directives.values() for source in d if source == "*" or "//" in source]
-        if not path.startswith("/perfetto"):
-            assert "unsafe-eval" not in policy
-            assert "'unsafe-inline'" not in directives["script-src"]
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
         assert not [name for name, _ in headers if name.lower().startswith("access-control-")]
+    for name in ("", "ops", "groups", "iterations", "pace", "compare", "tables"):
+        page = get(amp, f"/{name}?scripts=no").text
+        assert not re.search(r'\s(style|on\w+)="|(src|href|action)="(http|//|javascript)|<(style|iframe|object)', page)
+        assert not re.search(r"<script[^>]*>[^<]", page)
+
+
+def test_files_of_pages_are_cached_by_their_content(amp: Viewer) -> None:
     page = get(amp, "/").text
-    assert 'src="http' not in page
-    assert 'href="http' not in page
+    urls = re.findall(r'(?:src|href)="(/assets/[^"]*)"', page)
+    assert len(urls) >= 4
+    for url in urls:
+        answer = get(amp, url)
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert get(amp, url.partition("?")[0]).headers["Cache-Control"] == "no-cache"
+        assert get(amp, f"{url}0").headers["Cache-Control"] == "no-cache"
+    assert "immutable" not in get(amp, "/").headers["Cache-Control"]
+
+
+def test_texts_are_compressed(amp: Viewer) -> None:
+    for path in ("/", "/assets/view.js", "/download?format=csv&table=nvtx_ranges"):
+        plain, packed = get(amp, path), get(amp, path, **{"Accept-Encoding": "gzip, br"})
+        assert "Content-Encoding" not in plain.headers
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert int(packed.headers["Content-Length"]) == len(packed.data) < len(plain.data) / 2
+        assert "Accept-Encoding" in packed.headers["Vary"]
+        if path != "/":  # other tokens of parts that are computed later
+            assert gzip.decompress(packed.data) == plain.data
+        assert "Content-Encoding" not in get(amp, path, **{"Accept-Encoding": "gzip;q=0"}).headers
+    assert "Content-Encoding" not in get(amp, "/trace.pftrace", **{"Accept-Encoding": "gzip"}).headers
 
 
 def test_the_token_of_another_address() -> None:
@@ -166,13 +171,7 @@ def test_the_token_of_another_address() -> None:
         assert viewer.token
         assert len(viewer.token) >= 32
         assert viewer.url.endswith(f"/?token={viewer.token}")
-        for path in (
-            "/",
-            "/_dash-layout",
-            "/download?format=csv&table=kernels",
-            "/perfetto/index.html",
-            "/assets/view.js",
-        ):
+        for path in ("/", "/fragment/navigation", "/download?format=csv&table=kernels", "/assets/view.js"):
             for cookie in (None, "wrong", "", "ü", viewer.token[:-1]):
                 client = flask_client(viewer)
                 if cookie is not None:
@@ -199,30 +198,27 @@ def test_the_token_of_another_address() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/perfetto/../__init__.py",
-        "/perfetto/..%2f__init__.py",
-        "/perfetto/%2e%2e/__init__.py",
-        "/perfetto/..%5c__init__.py",
-        "/perfetto/..%2f..%2f..%2f..%2f..%2f..%2fetc%2fpasswd",
-        "/perfetto/index.html%00",
-        "/perfetto/nope",
-        "/assets/..%2fapp.py",
-        "/assets/%2e%2e/app.py",
-        "/static/../app.py",
-        "/_dash-component-suites/os/path.js",
-        "/_dash-component-suites/dash/../../x",
-        "/_dash-component-suites/tracekit/view.py",
+        "/assets/../__init__.py",
+        "/assets/..%2f__init__.py",
+        "/assets/%2e%2e/__init__.py",
+        "/assets/..%5c__init__.py",
+        "/assets/..%2f..%2f..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "/assets/view.js%00",
+        "/assets/nope",
+        "/static/../server.py",
+        "/tracekit/view/server.py",
     ],
 )
 def test_no_path_leads_out_of_the_folders(amp: Viewer, path: str) -> None:
     answer = get(amp, path)
     assert answer.status_code == 404
     assert "import" not in answer.text
+    assert "root:" not in answer.text
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "TRACE"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "OPTIONS"])
 def test_other_methods(amp: Viewer, method: str) -> None:
-    for path in ("/", "/download", "/trace.pftrace", CALLS):
+    for path in ("/", "/download", "/trace.pftrace", "/nope", "/fragment/navigation"):
         assert flask_client(amp).open(path, method=method, base_url=BASE).status_code == 405
 
 
@@ -327,138 +323,87 @@ def test_pages_with_an_error_have_a_heading(amp: Viewer) -> None:
     low, high = amp._captures.all[0].trace.span() or (0, 0)
     problem = f"the timeline has no events between {low - 5:,} and {low - 1:,} ns"
     hint = f"its events are between {low:,} and {high:,} ns"
-    for path, search, expected in (
-        ("/timeline", f"?start={low - 5}&end={low - 1}", ["Timeline", problem, hint]),
-        ("/nowhere", "", ["Error", "the requested page 'nowhere' does not exist", "choose a page in the navigation"]),
-        ("/", "?capture=9", ["Error"]),
+    for path, search, status, expected in (
+        ("/timeline", f"?start={low - 5}&end={low - 1}", 200, ["Timeline", problem, hint]),
+        (
+            "/nowhere",
+            "",
+            404,
+            ["Error", "the requested page 'nowhere' does not exist", "choose a page in"],
+        ),
+        ("/a/b", "", 404, ["Error", "the requested page 'a/b' does not exist"]),
+        ("/", "?capture=9", 400, ["Error", "the URL selects capture 9, but the number of captures is 3"]),
+        ("/ops", "?devices=x", 400, ["Error"]),
+        ("/ops", "?devices=7", 200, ["Ops and kernels"]),
+        (
+            "/ops",
+            "?ranks=0",
+            200,
+            ["Ops and kernels", "the URL selects ranks, but the open captures are not"],
+        ),
+        ("/ops", "?" + "x" * 70_000, 400, ["Error"]),
     ):
-        answer = call(amp, "navigation.children", [path, search, "light"])
-        assert texts(answer.json["response"]["page"]["children"])[: len(expected)] == expected
+        answer = get(amp, f"{path}{search}")
+        assert answer.status_code == status
+        for text, wanted in zip(texts(answer.text, "main"), expected, strict=False):
+            assert text.startswith(wanted)
 
 
-def malformed(viewer: Viewer) -> Iterator[Any]:
-    """Return bodies of requests for callbacks that the page never sends."""
-    yield from ([], {}, "x", 5, {"output": "x"}, {"output": 5}, {"output": None, "inputs": []})
-    page = payload(viewer, "navigation.children", ["/", "", "light"])
-    rows = payload(viewer, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **GRID}], GRID)
-    for body in (page, rows):
-        for name in ("inputs", "outputs", "state"):
-            for wrong in (None, 5, "x", [5], [[5]], [{}], [{"id": 5, "property": "x"}], {"a": 1}):
-                if not (name == "state" and not body["state"] and wrong is None):
-                    yield body | {name: wrong}
-        yield body | {"inputs": body["inputs"] * 2}
-        yield body | {"changedPropIds": 5}
-        yield body | {"changedPropIds": [{}]}
-        yield {k: v for k, v in body.items() if k != "inputs"}
-
-
-def test_calls_that_are_not_valid(amp: Viewer) -> None:
-    for body in malformed(amp):
-        refused(flask_client(amp).post(CALLS, json=body, base_url=BASE))
-    for text in (b"", b"{", b"\xff", b"[" * 100_000, b'{"a":' * 5000):
-        refused(flask_client(amp).post(CALLS, data=text, content_type="application/json", base_url=BASE))
-    refused(flask_client(amp).post(CALLS, data=b"{}", content_type="text/plain", base_url=BASE))
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("/iterations?first_iteration=1&last_iteration=2&key_op=", "/iterations?iterations=1%3A2"),
+        ("/iterations?capture=1&first_iteration=1&last_iteration=", "/iterations?capture=1&iterations=1%3A"),
+        ("/compare?by=ops&other_capture=0&other_first_iteration=0&other_last_iteration=2",
+         "/compare?by=ops&other_capture=0&other_iterations=0%3A2"),
+        ("/ops?devices=1&devices=0&ops.search=", "/ops?devices=0%2C1"),
+        ("/ops?ops.search=a%26b&capture=0", "/ops?ops.search=a%26b"),
+        ("/kernels?token=x", "/kernels"),
+    ],
+)  # fmt: skip
+def test_forms_lead_to_the_url_that_links_have(amp: Viewer, url: str, target: str) -> None:
+    answer = get(amp, url)
+    assert (answer.status_code, answer.headers["Location"]) == (302, target)
+    assert get(amp, target).status_code == 200
 
 
 @pytest.mark.slow
-def test_values_that_are_not_valid(amp: Viewer) -> None:
-    """Values of a wrong type are answered with a message on the page."""
-    for values in ([5, "", "light"], ["/", ["x"], "dark"], ["/nope", "", "light"], ["/", "?capture=9", "light"]):
-        answer = call(amp, "navigation.children", values)
-        assert answer.status_code == 200
-        assert any(word in answer.text for word in ("not a string", "page 'nope' does not exist", "capture 9"))
-    nested: Any = []
-    for _ in range(400):
-        nested = [nested]
-    for request in (
-        {},
-        {"startRow": "0", "endRow": 5},
-        {"startRow": 0, "endRow": 10**30},
-        {"startRow": -(10**30), "endRow": 5},
-        {"startRow": 0, "endRow": 5000},
-        REQUEST | {"filterModel": [5]},
-        REQUEST | {"filterModel": {"name": {"type": "nope"}}},
-        REQUEST | {"filterModel": {"name": nested}},
-        REQUEST | {"sortModel": {"a": 5}},
-        REQUEST | {"sortModel": [{"colId": "nope", "sort": "asc"}]},
-    ):
-        answer = call(amp, "getRowsResponse", [request, "", "", "", {"part": "grid", **GRID}], GRID)
-        assert answer.status_code == 200, request
-        assert '"rowData":[]' in answer.text.replace(" ", ""), request
-    for search, condition in ((["x"], ""), ("", 5), ("x" * 5000, ""), ("", "nope = 1"), ("", "x" * 5000)):
-        answer = call(amp, "getRowsResponse", [REQUEST, search, condition, "", {"part": "grid", **GRID}], GRID)
-        assert '"rowData":[]' in answer.text.replace(" ", "")
-    groups = {"table": "groups", "at": "", "arguments": "depth=1"}
-    for toggled in (["x"], 5, "1," * 3000):
-        answer = call(amp, "getRowsResponse", [REQUEST, "", "", toggled, {"part": "grid", **groups}], groups)
-        assert '"rowData":[]' in answer.text.replace(" ", "")
-    for id_ in ({}, {"table": 5}, {"table": "kernels", "at": "capture=9"}, [], "x", {"table": "nope"}):
-        answer = call(amp, "getRowsResponse", [REQUEST, "", "", "", id_], GRID)
-        assert '"rowData":[]' in answer.text.replace(" ", ""), id_
-    for selected in (None, 5, [], [5]):
-        assert not shown(call(amp, "details", [selected, {"part": "grid", **GRID}, ""], GRID))
-    for row in ({}, {"op_id": ["x"]}, {"op_id": None}):
-        for id_ in ({"table": "ops"}, {"table": 5}, {"table": "nope"}, []):
-            assert call(amp, "details", [[row], id_, ""], GRID | {"table": "ops"}).status_code == 200
-    assert call(amp, "details", [[{}], {"table": "ops"}, "?capture=9"], GRID).status_code == 200
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*kernels cannot be found:tracekit.TracekitWarning")
-def test_rows_and_details_as_the_page_asks_for_them(amp: Viewer) -> None:
-    at = {"table": "table:nvtx_ranges", "at": "capture=2", "arguments": ""}
-    answer = call(amp, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **at}], at)
-    (rows,) = [p["getRowsResponse"] for p in answer.json["response"].values() if "getRowsResponse" in p]
-    assert [row["name"] for row in rows["rowData"]] == list(NAMES[:5])
-    assert rows["rowCount"] == len(NAMES)
-    ops = {"table": "ops", "at": "", "arguments": ""}
-    answer = call(amp, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **ops}], ops)
-    (rows,) = [p["getRowsResponse"] for p in answer.json["response"].values() if "getRowsResponse" in p]
-    below = call(amp, "details", [rows["rowData"][:1], {"part": "grid", **ops}, "?x=1"], ops)
-    (details,) = below.json["response"].values()
-    assert {"Kernels of the op", "Calls of the op"} <= set(texts(details["children"]))
+def test_forms_with_values_that_are_not_valid(amp: Viewer) -> None:
+    """The page shows the problem."""
+    for query in ("first_iteration=9&last_iteration=99", "first_iteration=2&last_iteration=1", "key_op=nope"):
+        answer = flask_client(amp).get(f"/iterations?{query}", base_url=BASE, follow_redirects=True)
+        assert texts(answer.text, "main")[0] == "Iterations"
+        assert 'class="panel message"' in answer.text
+    for query in ("first_iteration=-5", "first_iteration=x", "last_iteration=1.5"):
+        refused(get(amp, f"/iterations?{query}"))
 
 
 @pytest.mark.slow
 def test_pages_of_every_capture(amp: Viewer) -> None:
-    from tracekit.view.pages import PAGES
-
     for capture in ("0", "1", "2"):
         for page in PAGES if ALL or capture == "0" else ("", "kernels", "iterations"):
-            answer = call(amp, "navigation.children", [f"/{page}", f"?capture={capture}", "dark"])
-            now = answer.json["response"]
-            assert PAGES[page].title in texts(now["page"]["children"])[0], page
-            assert PAGES[page].title in now["document-title"]["data"]
-            links = texts(now["navigation"]["children"])
-            assert {"Overview", "Kernels", "Compare", "Tables"} <= set(links)
-    assert not shown(call(amp, "navigation.children", ["/", "", None]))
+            answer = flask_client(amp).get(f"/{page}?capture={capture}", base_url=BASE, follow_redirects=True)
+            assert answer.status_code == 200
+            assert texts(answer.text, "h1") == [PAGES[page].title]
+            assert PAGES[page].title in texts(answer.text, "title")[0]
+            links = texts(answer.text, "nav")
+            assert {each.title for each in PAGES.values()} <= set(links)
+            assert [text for text in links if text in GROUPS] == [*GROUPS]
 
 
-@pytest.mark.slow
-def test_forms(amp: Viewer) -> None:
-    def href(part: str, values: list[Any]) -> Any:
-        return call(amp, part, values).json["response"].get("url", {}).get("href")
-
-    aggregation = "aggregation-problem"
-    assert not shown(call(amp, aggregation, [None, 1, 2, "", ""]))
-    assert href(aggregation, [1, 1, 2, "", ""]) == "/iterations?iterations=1%3A2"
-    assert href(aggregation, [1, 1, "", "", "?capture=1"]) == "/iterations?capture=1&iterations=1%3A"
-    for values in (
-        [1, 9, 99, "", ""],
-        [1, 2, 1, "", ""],
-        [1, -5, 2, "", ""],
-        [1, 1, 2, "nope", ""],
-        [1, 1, 2, "", "?capture=7"],
-    ):
-        answer = call(amp, aggregation, values)
-        assert "url" not in answer.json["response"]
-        assert answer.json["response"][aggregation]["children"]
-    assert href(aggregation, [1, float("inf"), ["x"], "", ""]) == "/iterations"
-    compare = [key for key in amp._dash.callback_map if amp._dash.callback_map[key]["inputs"][0]["id"] == "compare"]
-    assert not shown(call(amp, compare[0], [None, "1", "", "", ""]))
-    assert href(compare[0], [1, "1", "", "", "?by=ops"]) == "/compare?other_capture=1&by=ops"
-    assert "other_iterations=0%3A2" in href(compare[0], [1, "0", 0, 2, ""])
-    assert not shown(call(amp, compare[0], [1, "0", 0, 2, "?capture=7"]))
+def test_pages_without_data_are_dimmed_and_say_why(amp: Viewer) -> None:
+    navigation = get(amp, "/fragment/navigation?page=ops").text
+    absent = re.findall(
+        r'class="nav-link absent" title="No data: ([^"]*)"[^>]*>([^<]*)<span class="hidden">(.*?)<', navigation
+    )
+    titles = {title: (shown, hidden) for shown, title, hidden in absent}
+    assert {"Roofline", "Call stacks", "Ranks", "Scalars"} <= set(titles)
+    assert not {"Overview", "Kernels", "Ops and kernels"} & set(titles)
+    for shown, hidden in titles.values():
+        assert hidden == f": no data, {shown}"
+    assert re.search(r'<a href="/ops"[^>]*aria-current="page"', navigation)
+    assert navigation.count("aria-current") == 1
+    assert "/fragment/navigation" not in get(amp, "/ops").text  # it is known now
 
 
 @pytest.mark.slow
@@ -505,9 +450,9 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     import importlib.util
 
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dash" else find(name))
-    assert "dash" in PACKAGES
-    with pytest.raises(TracekitError, match="the viewer needs packages that are not installed: dash") as error:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flask" else find(name))
+    assert "flask" in PACKAGES
+    with pytest.raises(TracekitError, match="the viewer needs packages that are not installed: flask") as error:
         open_viewer([EMPTY])
     assert "tracekit[view]" in str(error.value.hint)
 
@@ -533,9 +478,6 @@ def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
     """Each client asks for pages, rows, downloads and the timeline over its own connection."""
     with running(FIXTURES / "ddp2.sqlite", hostile_path) as viewer:
         base = f"http://127.0.0.1:{viewer.port}"
-        rows = json.dumps(
-            payload(viewer, "getRowsResponse", [REQUEST, "e", "", "", {"part": "grid", **GRID}], GRID)
-        ).encode()
         low, high = tk.load(FIXTURES / "ddp2.sqlite").span() or (0, 0)
         failures: list[str] = []
 
@@ -543,14 +485,12 @@ def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
             try:
                 for path in (
                     "/",
+                    f"/fragment/table/table:kernels?page=tables&table:kernels.search={number}",
                     f"/download?format=csv&table=kernels&search={number}",
                     f"/trace.pftrace?start={low + number % 3}&end={high}",
                 ):
                     with urllib.request.urlopen(base + path, timeout=60) as answer:
                         answer.read()
-                asked = urllib.request.Request(base + CALLS, rows, {"Content-Type": "application/json"})
-                with urllib.request.urlopen(asked, timeout=60) as answer:
-                    assert json.load(answer)["response"]
             except Exception as error:  # noqa: BLE001
                 failures.append(repr(error))
 
@@ -621,31 +561,36 @@ def test_the_folder_of_a_killed_viewer_is_removed(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def show(viewer: Viewer, path: str, query: str = "") -> list[str]:
-    """Return the texts of a page."""
-    answer = call(viewer, "navigation.children", [path, query, "light"])
-    return texts(answer.json["response"]["page"]["children"])
-
-
-@pytest.mark.parametrize("length", [server.MAX_BODY + 1, 2**40, 2**70])
-def test_a_large_request_is_refused_before_it_is_read(amp: Viewer, length: int) -> None:
+@pytest.mark.parametrize("length", ["1", "9" * 7, "9" * 22])
+def test_a_request_with_a_body_is_refused_before_it_is_read(amp: Viewer, length: str) -> None:
     """The client announces a body and sends only its first byte, so the server would wait for the rest."""
-    body = b"{"
-    head = f"POST {CALLS} HTTP/1.1\r\nHost: 127.0.0.1:{amp.port}\r\nContent-Type: application/json\r\n"
+    for method in ("POST", "GET"):
+        head = f"{method} /status HTTP/1.1\r\nHost: 127.0.0.1:{amp.port}\r\nContent-Type: application/json\r\n"
+        with socket.create_connection((amp.host, amp.port), timeout=20) as connection:
+            connection.sendall(f"{head}Content-Length: {length}\r\n\r\n{{".encode())
+            assert connection.recv(100).split(b" ")[1] == b"413"
+
+
+def test_a_body_of_unknown_length_is_refused(amp: Viewer) -> None:
+    head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{amp.port}\r\nTransfer-Encoding: chunked\r\n\r\n"
     with socket.create_connection((amp.host, amp.port), timeout=20) as connection:
-        connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + body)
+        connection.sendall(head.encode())
         assert connection.recv(100).split(b" ")[1] == b"413"
 
 
-def test_a_large_body_of_unknown_length_is_refused(amp: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(amp._dash.server.config, "MAX_CONTENT_LENGTH", 1000)
-    data = b'{"a": "' + b"x" * 2000 + b'"}'
-    client = flask_client(amp)
-    options: dict[str, Any] = {"base_url": BASE, "content_type": "application/json"}
-    assert client.post(CALLS, data=data, **options).status_code == 413
-    environment = {"wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
-    answer = client.post(CALLS, data=data, environ_overrides=environment, **options)
-    assert answer.status_code in (400, 413)
+def test_a_failure_is_printed_in_the_terminal_only(
+    amp: Viewer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("private value")
+
+    monkeypatch.setattr(layout, "build_navigation", fail)
+    for path in ("/", "/fragment/navigation"):
+        answer = get(amp, path)
+        assert answer.status_code == 500
+        assert "the viewer could not answer the request" in answer.text
+        assert "private value" not in answer.text
+        assert "RuntimeError: private value" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -688,23 +633,48 @@ def test_a_changed_file_is_noticed_on_every_page(change: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_charts_are_drawn_after_the_page_is_shown() -> None:
+def test_panels_are_computed_after_the_page_is_shown() -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer:
-        page = call(viewer, "navigation.children", ["/", "", "light"]).text
+        page = get(viewer, "/").text
         assert "number-card" in page
-        assert '"type":"Graph"' not in page
-        tokens = dict.fromkeys(re.findall(r'"token":"(\d+)"', page))
-        assert len(tokens) == 7
-        drawn = [call(viewer, '"part":"deferred"', [{"part": "deferred", "token": t}], {"token": t}) for t in tokens]
-        assert sum('"type":"Graph"' in each.text for each in drawn) == 6  # all advice is in the first panel
-        assert '"type":"Graph"' in call(viewer, "navigation.children", ["/", "", "light"]).text
+        assert "<svg" not in page
+        urls = re.findall(r'data-fragment="(/fragment/later/\d+)"', page)
+        assert len(urls) == len(set(urls)) == 7
+        assert page.count("<noscript>") == 7
+        panels = [get(viewer, url) for url in urls]
+        assert {panel.status_code for panel in panels} == {200}
+        assert sum("<svg" in panel.text for panel in panels) == 6  # all advice is in the first panel
+        again = get(viewer, "/").text
+        assert "/fragment/later/" not in again
+        assert "<svg" in again
         for token in ("0", "9999", "x"):
-            answer = call(viewer, '"part":"deferred"', [{"part": "deferred", "token": token}], {"token": token})
-            assert "this chart was not drawn" in answer.text
+            answer = get(viewer, f"/fragment/later/{token}")
+            assert "this panel was not computed" in answer.text
         captures = viewer._captures
         with captures.report_activity("drawing x"):
             assert get(viewer, "/status").json["activities"] == ["drawing x"]
         assert get(viewer, "/status").json["activities"] == []
+
+
+@pytest.mark.slow
+def test_without_scripts_a_link_shows_all_panels() -> None:
+    with running(FIXTURES / "train_amp.sqlite") as viewer:
+        link = re.search(r'<noscript><p><a href="([^"]*)">', get(viewer, "/?iterations=1%3A2").text)
+        assert link is not None
+        page = get(viewer, link[1].replace("&amp;", "&")).text
+        assert "<svg" in page
+        assert "data-fragment" not in page
+        assert 'class="nav-link absent"' in page
+
+
+@pytest.mark.slow
+def test_ten_tabs_get_their_panels() -> None:
+    """Tabs that a user opens at once do not take the panels from one another."""
+    with running(FIXTURES / "train_amp.sqlite") as viewer:
+        pages = [get(viewer, f"/?iterations={n % 4}%3A{n % 4}").text for n in range(10)]
+        for page in pages:
+            for url in re.findall(r'data-fragment="(/fragment/later/\d+)"', page):
+                assert "this panel was not computed" not in get(viewer, url).text
 
 
 @pytest.mark.slow
@@ -735,38 +705,15 @@ def test_marks_of_direction_are_escaped(tmp_path: Path) -> None:
     trace.export(path, format="parquet")
     with running(path, FIXTURES / "empty.sqlite") as viewer:
         for page in ("/", "/nvtx", "/kernels", "/compare", "/timeline", "/nope", "/tables"):
-            answer = call(viewer, "navigation.children", [page, "", "light"]).json["response"]
-            shown = [*texts(answer["page"]["children"]), *texts(answer["context"]["children"])]
-            shown += [str(answer["document-title"]["data"])]
-            assert not any(mark in each for mark in DIRECTIONS for each in shown), page
-        header = json.dumps(call(viewer, "navigation.children", ["/", "", "light"]).json["response"]["context"])
-        assert r"x\\u202ay" in header
-    definition = grid._build_column_definition("name", ShownRows(pl.DataFrame({"name": [name]}), {"name": "Name"}, {}))
-    assert definition["valueFormatter"] == definition["tooltipValueGetter"] == {"function": "tracekitText(params)"}
+            answer = get(viewer, f"{page}?scripts=no").text
+            assert not any(mark in answer for mark in DIRECTIONS), page
+        assert r"x\u202ay" in " ".join(texts(get(viewer, "/").text, "header"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "has_chart"), [("ncu_basic.ncu-rep", False), ("ncu_roofline_raw.csv", True)])
 def test_the_roofline_page_says_how_to_collect_what_the_chart_needs(name: str, has_chart: bool) -> None:
     with running(FIXTURES / "ncu" / name) as viewer:
-        answer = call(viewer, "navigation.children", ["/roofline", "", "light"])
-    shown = texts(answer.json["response"]["page"]["children"])
+        shown = show(viewer, "/roofline")
     assert any("profile with ncu --set roofline" in each for each in shown) != has_chart
     assert {"Roofline", "What limits each kernel", "Launches"} <= set(shown)
-
-
-def test_files_of_perfetto_are_closed_before_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the browser disconnects, werkzeug does not close the answer."""
-    opened: list[Any] = []
-
-    def send(folder: str, name: str) -> flask.Response:
-        answer = flask.send_from_directory(folder, name)
-        opened.append(answer.response.file)  # type: ignore[union-attr]
-        return answer
-
-    monkeypatch.setattr(server, "send_from_directory", send)
-    with flask.Flask("test").test_request_context("/"):
-        answer = server._send_perfetto_file("index.html")
-    assert [file.closed for file in opened] == [True]
-    assert answer.get_data().lstrip().startswith(b"<!doctype html>")
-    assert int(answer.headers["Content-Length"]) == len(answer.get_data())
