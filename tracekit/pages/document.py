@@ -8,13 +8,17 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit.plots.svg import draw_svg, load_style_sheet
 from tracekit.text.elements import tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from plotly.graph_objects import Figure
 
     from tracekit.text.elements import Content, Element
 
@@ -46,17 +50,117 @@ def build_switches() -> Element:
     return tag.div(exact, dark, class_="switches scripted", role="group", aria_label="Display")
 
 
-def build_section(anchor: str, title: str, *content: Content, class_: str | None = None) -> Element:
-    """Return a section with a heading, to which the navigation of a document leads.
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of an exported page.
+
+    Attributes:
+        title: Heading.
+        anchor: Id of the section in links to it.
+        content: Content below the notes.
+        notes: Sentences below the heading.
+    """
+
+    title: str
+    anchor: str
+    content: Sequence[Element | None] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def has_charts(self) -> bool:
+        """Whether the section contains a chart."""
+        return any(element is not None and element.name == "figure" for element in self.content)
+
+    def build(self) -> Element:
+        """Return the section as an element."""
+        heading = tag.h2(self.title, id=f"{self.anchor}-title")
+        notes = [tag.p(note, class_="warning" if "Warning: " in note else None) for note in self.notes]
+        return tag.section(heading, notes, self.content, id=self.anchor, aria_labelledby=f"{self.anchor}-title")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An exported page.
+
+    Attributes:
+        title: Title of the page.
+        sections: Sections with data.
+        subtitle: Line below the title, or "".
+        missing: Pairs of a message and a hint about data missing from the capture. The hint may be empty.
+        notices: Sentences that come before all sections, such as warnings of the profiler.
+        nothing_to_draw: Sentence that is shown if the page has no charts.
+        note: Sentence at the end of the page.
+    """
+
+    title: str
+    sections: Sequence[Section]
+    subtitle: str = ""
+    missing: Sequence[tuple[str, str]] = ()
+    notices: Sequence[str] = ()
+    nothing_to_draw: str = ""
+    note: str = "Written by tracekit."
+
+    def render(self) -> str:
+        """Return the page as HTML."""
+        style, script = read_style() + load_style_sheet(), read_script()
+        policy = (
+            f"default-src 'none'; script-src {_compute_policy_hash(script)}; style-src {_compute_policy_hash(style)}; "
+            "base-uri 'none'; form-action 'none'"
+        )
+        head = tag.head(
+            tag.meta(charset="utf-8"),
+            tag.meta(http_equiv="Content-Security-Policy", content=policy),
+            tag.meta(name="viewport", content="width=device-width, initial-scale=1"),
+            tag.meta(name="referrer", content="no-referrer"),
+            tag.title(self.title),
+            tag.style(style),
+            tag.script(script),
+        )
+        links = [tag.li(tag.a(section.title, href=f"#{section.anchor}")) for section in self.sections]
+        header = tag.header(
+            tag.div(tag.h1(self.title), tag.p(self.subtitle, class_="dim") if self.subtitle else None),
+            build_switches(),
+            tag.nav(tag.ul(links), aria_label="Sections") if links else None,
+        )
+        main = tag.main(
+            self._build_notices(), [section.build() for section in self.sections], self._build_missing_data()
+        )
+        body = tag.body(header, main, tag.footer(tag.p(self.note)), class_="document")
+        return f"<!DOCTYPE html>\n{tag.html(head, body, lang='en')}\n"
+
+    @property
+    def _has_charts(self) -> bool:
+        return any(section.has_charts for section in self.sections)
+
+    def _build_notices(self) -> Element | None:
+        """Return a section with the notices, of which the last one states that the page has no charts."""
+        notices = [tag.p(notice) for notice in self.notices]
+        if self.nothing_to_draw and not self._has_charts:
+            explanation = " The list below states why, and how to record them."
+            notices.append(tag.p(tag.strong(self.nothing_to_draw), explanation))
+        return tag.section(notices, aria_label="Notices") if notices else None
+
+    def _build_missing_data(self) -> Element | None:
+        """Return a section that lists the data missing from the capture, or None if none is missing."""
+        if not self.missing:
+            return None
+        items = [tag.li(" ".join(filter(None, map(_write_sentence, pair)))) for pair in self.missing]
+        summary = tag.summary("What this capture does not contain")
+        details = tag.details(summary, tag.ul(items), open=not self._has_charts)
+        return tag.section(details, aria_label="Missing data")
+
+
+def build_chart(name: str, figure: Figure) -> Element:
+    """Return a chart with its title.
 
     Args:
-        anchor: Id of the section.
-        title: Heading.
-        content: Content below the heading.
-        class_: CSS class of the section.
+        name: Name of the figure, which is part of the id of the element.
+        figure: The figure.
     """
-    heading = tag.h2(title, id=f"{anchor}-title")
-    return tag.section(heading, *content, id=anchor, class_=class_, aria_labelledby=f"{anchor}-title")
+    drawing = draw_svg(figure)
+    title = drawing.attributes["aria-label"]
+    scroll = tag.div(drawing, class_="chart", tabindex=0, role="group", aria_label=title)
+    return tag.figure(tag.figcaption(title), scroll, id=f"figure-{name}")
 
 
 def build_description_list(pairs: Iterable[tuple[str, Content]], *, class_: str | None = None) -> Element | None:
@@ -65,40 +169,8 @@ def build_description_list(pairs: Iterable[tuple[str, Content]], *, class_: str 
     return tag.dl(items, class_=class_) if items else None
 
 
-def render_document(
-    title: str, sections: Sequence[tuple[str, str]], content: Content, *, subtitle: Content = None, note: Content = None
-) -> str:
-    """Return an HTML document.
-
-    Args:
-        title: Title of the document.
-        sections: Pairs of the id and the title of a section, to which the navigation links.
-        content: The sections.
-        subtitle: Line below the title.
-        note: Paragraph at the end.
-    """
-    style, script = read_style(), read_script()
-    policy = (
-        f"default-src 'none'; script-src {_compute_policy_hash(script)}; style-src {_compute_policy_hash(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    head = tag.head(
-        tag.meta(charset="utf-8"),
-        tag.meta(http_equiv="Content-Security-Policy", content=policy),
-        tag.meta(name="viewport", content="width=device-width, initial-scale=1"),
-        tag.meta(name="referrer", content="no-referrer"),
-        tag.title(title),
-        tag.style(style),
-        tag.script(script),
-    )
-    links = [tag.li(tag.a(text, href=f"#{anchor}")) for anchor, text in sections]
-    header = tag.header(
-        tag.div(tag.h1(title), tag.p(subtitle, class_="dim") if subtitle else None),
-        build_switches(),
-        tag.nav(tag.ul(links), aria_label="Sections") if links else None,
-    )
-    body = tag.body(header, tag.main(content), tag.footer(tag.p(note)) if note else None, class_="document")
-    return f"<!DOCTYPE html>\n{tag.html(head, body, lang='en')}\n"
+def _write_sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
 
 
 def _compute_policy_hash(text: str) -> str:

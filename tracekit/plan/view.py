@@ -13,6 +13,7 @@ from tracekit.plan.tables import get_rollup, get_tables
 from tracekit.registry import absence, analyses
 from tracekit.registry.analyses import FIGURE, RECIPE, REPORT, RULE, parse_name
 from tracekit.registry.tables import count_rows, prefetch, read_chunks, scan_table
+from tracekit.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -47,6 +48,11 @@ class TraceView:
         self.plan = plan
         self.path = path
         self.tables = get_tables(plan)
+
+    @property
+    def name(self) -> str:
+        """Name of the file or folder of the capture without the folders that contain it, or "" for tables in memory."""
+        return "" if self.path is None else replace_surrogates(self.path.name)
 
     @property
     def selected_tables(self) -> frozenset[str] | None:

@@ -206,6 +206,11 @@ class View(Protocol):
     """A trace for an exporter: its tables, its metadata, and the results that are computed from the tables."""
 
     @property
+    def name(self) -> str:
+        """Name of the file or folder of the capture without the folders that contain it, or "" for tables in memory."""
+        ...
+
+    @property
     def tables(self) -> Tables:
         """The tables, which functions such as ``scan_table`` read."""
         ...

@@ -1,4 +1,4 @@
-"""Create an HTML page, without scripts or external resources, that shows the differences between two captures."""
+"""Create an HTML page that shows the differences between two captures."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.compare import EVIDENCE, KINDS
-from tracekit.exporters.html.markup import Section, Table
-from tracekit.exporters.html.page import build_static_page
+from tracekit.pages.columns import ColumnText, describe_columns
+from tracekit.pages.document import Document, Section
+from tracekit.pages.tables import build_frame_table, build_table
+from tracekit.registry.analyses import METHOD, get_analysis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tracekit.core.compare import Diff, Summary
+    from tracekit.text.elements import Element
 
 ROWS = 100
 """Default number of rows per kind."""
@@ -30,18 +33,10 @@ _FACTS = {
     "steps": "Steps",
     "recorded": "Recorded",
 }
-_TITLES = {
-    "name": "Name",
-    "status": "Status",
-    "evidence": "Evidence",
-    "time_a_ns": "Time A (ns)",
-    "time_b_ns": "Time B (ns)",
-    "change_ns": "Change (ns)",
-    "change_percent": "Change (%)",
-    "share_percent": "Share (%)",
-    "count_a": "Count A",
-    "count_b": "Count B",
-}
+_COLUMNS = (
+    *("name", "status", "evidence", "time_a_ns", "time_b_ns", "change_ns", "change_percent", "share_percent"),
+    *("count_a", "count_b"),
+)
 
 
 def build_diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> str:
@@ -58,7 +53,7 @@ def build_diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None
         "Written by tracekit. A is the first side of the comparison, and B is the second side. A positive change means "
         "that B takes longer."
     )
-    return build_static_page(f"{names[0]} and {names[1]}", sections, note)
+    return Document(f"{names[0]} and {names[1]}", sections, "Comparison of two captures", note=note).render()
 
 
 def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
@@ -68,13 +63,20 @@ def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
     verdict = f"Verdict: {diff.verdict}."
     meanings = [f"{evidence}: {meaning}" for evidence, meaning in EVIDENCE.items()]
-    significant = diff.replace_times_by_base(diff.significant()).select("kind", *_TITLES).drop("evidence")
-    titles = {"kind": "Kind", **{c: t for c, t in diff.get_titles(_TITLES).items() if c != "evidence"}}
-    tables = [
-        Table("Sides", ("", "A", "B"), facts, len(facts)),
-        Table.from_frame("Significant changes", _convert_to_display_values(significant), titles, ROWS, "name"),
+    significant = diff.replace_times_by_base(diff.significant())
+    columns = [ColumnText("kind", "Kind"), *(c for c in _describe_columns(diff) if c.name != "evidence")]
+    content = [
+        build_table("Sides", [ColumnText(name, name) for name in ("", "A", "B")], facts),
+        _build_rows_table("Significant changes", significant, columns, ROWS),
     ]
-    return Section("Overview", "overview", notes=[verdict, *diff.notes, *meanings], tables=tables)
+    return Section("Overview", "overview", content, [verdict, *diff.notes, *meanings])
+
+
+def _describe_columns(diff: Diff) -> list[ColumnText]:
+    """Return the columns of tables of rows. Titles of times per iteration say so."""
+    texts = describe_columns(_COLUMNS, get_analysis("diff", METHOD).columns)
+    titles = diff.get_titles({text.name: f"{text.title} (" for text in texts})
+    return [text._replace(title=titles[text.name].removesuffix(" (")) for text in texts]
 
 
 def _iterate_labels_and_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
@@ -93,11 +95,10 @@ def _build_kind_section(diff: Diff, kind: str, limit: int) -> Section:
     counts = f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."
     explanation = diff.explain_missing_rows(kind)
     notes = [f"{explanation[:1].upper()}{explanation[1:]}." if explanation else counts]
-    shown = _convert_to_display_values(changed)
-    table = Table.from_frame(KINDS[kind].title, shown, diff.get_titles(_TITLES), limit or changed.height, "name")
-    return Section(KINDS[kind].title, kind, notes=notes, tables=[table] if changed.height else [])
+    table = _build_rows_table(KINDS[kind].title, changed, _describe_columns(diff), limit or changed.height)
+    return Section(KINDS[kind].title, kind, [table] if changed.height else [], notes)
 
 
-def _convert_to_display_values(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows in which floats are rounded to two decimals, and enumerations are converted to strings."""
-    return rows.with_columns(pl.selectors.float().round(2), pl.selectors.enum().cast(pl.String))
+def _build_rows_table(caption: str, rows: pl.DataFrame, columns: Sequence[ColumnText], max_rows: int) -> Element:
+    texts = rows.with_columns(pl.selectors.enum().cast(pl.String))
+    return build_frame_table(caption, texts, columns, max_rows=max_rows, header="name")

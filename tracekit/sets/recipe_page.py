@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.html import page as html_page
-from tracekit.exporters.html.markup import Section, Table
-from tracekit.exporters.html.ranks import serialize_recipe_figures
-from tracekit.exporters.html.sections import Contents
+from tracekit.exporters.html.ranks import build_recipe_charts
+from tracekit.pages.document import Document, Section
+from tracekit.pages.tables import build_frame_table
 from tracekit.registry.analyses import RECIPE, get_analysis, list_names
 from tracekit.sets.recipes import list_step_notes
 
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import polars as pl
+
+    from tracekit.schemas import Column
+    from tracekit.text.elements import Element
 
 _ROWS = 50
 _HEAD_BYTES = 1 << 12
@@ -40,10 +42,15 @@ def render_recipe_page(
     Raises:
         TracekitError: plotly is not installed.
     """
-    shown = [_build_html_table(name, get_printable_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
-    notes = [get_analysis(recipe, RECIPE).doc, *list_step_notes(tables)]
-    section = Section(recipe, recipe, notes=notes, figures=serialize_recipe_figures(tables), tables=shown)
-    return html_page.render_page(Contents(f"Recipe {recipe}", [section], [], notices))
+    analysis = get_analysis(recipe, RECIPE)
+    declared = {result.name: result.columns for result in analysis.results}
+    shown = [
+        _build_recipe_table(name, get_printable_rows(name), declared.get(name, ()))
+        for name, rows in tables.items()
+        if not rows.is_empty()
+    ]
+    section = Section(recipe, recipe, [*build_recipe_charts(tables), *shown], [analysis.doc, *list_step_notes(tables)])
+    return Document(f"Recipe {recipe}", [section], notices=notices).render()
 
 
 def is_recipe_page(path: Path) -> bool:
@@ -54,5 +61,5 @@ def is_recipe_page(path: Path) -> bool:
     return title is not None and title[1] == path.stem and path.stem in list_names(RECIPE)
 
 
-def _build_html_table(name: str, rows: pl.DataFrame) -> Table:
-    return Table.from_frame(name, rows, rows.columns, _ROWS, rows.columns[0])
+def _build_recipe_table(name: str, rows: pl.DataFrame, declared: Sequence[Column]) -> Element:
+    return build_frame_table(name, rows, rows.columns, max_rows=_ROWS, declared=declared)

@@ -1,8 +1,7 @@
 """Export a self-contained HTML page that browsers show without network access or other files.
 
-``sections`` selects the content, and ``ranks`` that of a page of several ranks. ``markup`` writes HTML elements, and
-``page`` assembles the elements, figures, style sheet and scripts. The content security policy of the page forbids all
-requests, and all scripts except its own.
+``sections`` selects the content, and ``ranks`` that of a page of several ranks. ``tracekit.pages`` has the parts that
+exported pages share with the viewer.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
 
 def write(view: View, path: Path, progress: Progress) -> None:
     """Write the HTML page of a trace."""
-    from tracekit.exporters.html import page, sections
+    from tracekit.exporters.html import sections
 
-    path.write_text(page.render_page(sections.build_contents(view, progress)), "utf-8", newline="\n")
+    path.write_text(sections.build_document(view, progress).render(), "utf-8", newline="\n")
 
 
 def write_many(traces: ManyTraces, path: Path, progress: Progress) -> None:
     """Write an HTML page that shows several ranks side by side."""
-    from tracekit.exporters.html import page, ranks
+    from tracekit.exporters.html import ranks
 
-    path.write_text(page.render_page(ranks.build_contents(traces, progress)), "utf-8", newline="\n")
+    path.write_text(ranks.build_document(traces, progress).render(), "utf-8", newline="\n")
 
 
 EXPORTER = Exporter(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tracekit.exporters.html.markup import Section, Table
-from tracekit.exporters.html.sections import WHOLE_CAPTURE, Contents
+from tracekit.exporters.html.sections import WHOLE_CAPTURE
+from tracekit.pages.document import Document, Section, build_chart
+from tracekit.pages.tables import build_frame_table
+from tracekit.pages.values import NANOSECONDS, format_value
 from tracekit.plots import recipes as plots
-from tracekit.plots.labels import format_nanoseconds
 from tracekit.plots.recipes import MAPS
+from tracekit.registry.analyses import RECIPE, get_analysis
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import polars as pl
 
     from tracekit.registry.interface import ManyTraces, Progress
+    from tracekit.text.elements import Element
 
     Frames = Mapping[str, pl.DataFrame]
 
@@ -30,74 +32,24 @@ _RECIPES_OF_SECTIONS = {
     "Pace": "cuda_gpu_kern_sum",
 }
 """Titles of the sections, and the recipe that has no rows if the section is omitted."""
-_GPU_TIME = {
-    "rank": "Rank",
-    "device_id": "GPU",
-    "utilization_percent": "Utilization (%)",
-    "kernel_count": "Kernels",
-    "kernel_time_ns": "Kernel time (ns)",
-    "compute_ns": "Computation (ns)",
-    "hidden_ns": "Computation and communication (ns)",
-    "exposed_ns": "Exposed communication (ns)",
-    "memory_ns": "Memory operations (ns)",
-    "idle_ns": "Idle (ns)",
-}
-_ARRIVALS = {
-    "rank": "Rank",
-    "library": "Library",
-    "kind": "Kind",
-    "count": "Count",
-    "last_count": "Last",
-    "delay_ns": "Delay of others (ns)",
-    "wait_ns": "Waiting (ns)",
-    "transfer_ns": "Transfer (ns)",
-    "exposed_ns": "Exposed (ns)",
-}
-_SUMMARY = {
-    "kind": "Kind",
-    "rank_count": "Ranks",
-    "bytes": "Bytes",
-    "count": "Count",
-    "time_ns": "Time (ns)",
-    "algorithm_gb_per_s": "Algorithm bandwidth (GB/s)",
-    "bus_gb_per_s": "Bus bandwidth (GB/s)",
-}
-_STRAGGLERS = {
-    "straggler": "Rank",
-    "phase": "Phase",
-    "lost_on": "Lost on",
-    "iteration_count": "Iterations",
-    "lost_ns": "Lost time (ns)",
-    "median_lost_ns": "Median (ns)",
-    "delay_ns": "Delay of others (ns)",
-    "iterations": "Which iterations",
-}
-_ITERATIONS = {
-    "iteration": "Iteration",
-    "rank_count": "Ranks",
-    "min_ns": "Shortest (ns)",
-    "median_ns": "Median (ns)",
-    "max_ns": "Longest (ns)",
-    "spread_ns": "Spread (ns)",
-    "slowest_rank": "Slowest rank",
-    "straggler": "Straggler",
-    "phase": "Phase",
-    "lost_ns": "Lost time (ns)",
-    "is_warm_up": "Warm-up",
-}
-_CLOCKS = {
-    "rank": "Rank",
-    "method": "Aligned by",
-    "offset_ns": "Offset (ns)",
-    "drift_ppm": "Drift (ppm)",
-    "collective_count": "Collectives",
-    "residual_ns": "Residual (ns)",
-    "max_residual_ns": "Largest residual (ns)",
-}
+_GPU_TIME = (
+    *("rank", "device_id", "utilization_percent", "kernel_count", "kernel_time_ns", "compute_ns", "hidden_ns"),
+    *("exposed_ns", "memory_ns", "idle_ns"),
+)
+_ARRIVALS = (*("rank", "library", "kind", "count", "last_count", "delay_ns", "wait_ns", "transfer_ns", "exposed_ns"),)
+_SUMMARY = ("kind", "rank_count", "bytes", "count", "time_ns", "algorithm_gb_per_s", "bus_gb_per_s")
+_STRAGGLERS = (
+    *("straggler", "phase", "lost_on", "iteration_count", "lost_ns", "median_lost_ns", "delay_ns", "iterations"),
+)
+_ITERATIONS = (
+    *("iteration", "rank_count", "min_ns", "median_ns", "max_ns", "spread_ns", "slowest_rank", "straggler", "phase"),
+    *("lost_ns", "is_warm_up"),
+)
+_CLOCKS = (*("rank", "method", "offset_ns", "drift_ppm", "collective_count", "residual_ns", "max_residual_ns"),)
 
 
-def build_contents(traces: ManyTraces, progress: Progress) -> Contents:
-    """Return the contents of a page that shows several ranks side by side.
+def build_document(traces: ManyTraces, progress: Progress) -> Document:
+    """Build the HTML page that shows several ranks side by side.
 
     Args:
         traces: The traces of the ranks.
@@ -116,7 +68,7 @@ def build_contents(traces: ManyTraces, progress: Progress) -> Contents:
     ]
     title = f"GPU profiles of {len(traces.parts)} ranks"
     missing = _list_missing_sections(traces, {section.title for section in sections})
-    return Contents(title, sections, missing, traces.list_notices(), _NOTHING_TO_DRAW)
+    return Document(title, sections, "", missing, traces.list_notices(), _NOTHING_TO_DRAW)
 
 
 _NOTHING_TO_DRAW = "The captures contain nothing to draw: no GPU activities, and no communication between ranks."
@@ -131,69 +83,59 @@ def _list_missing_sections(traces: ManyTraces, titles: Collection[str]) -> list[
     ]
 
 
-def serialize_recipe_figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
-    """Return the figures of a recipe as JSON objects for plotly, by figure name, without their templates.
+def build_recipe_charts(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> list[Element]:
+    """Return the charts of a recipe.
 
     Args:
         tables: The tables of the recipe by name.
         prefix: Prefix that is added to the names of the figures.
     """
-    contents = {prefix + name: json.loads(drawn.to_json()) for name, drawn in plots.draw_recipe_figures(tables).items()}
-    for content in contents.values():
-        del content["layout"]["template"]
-    return contents
+    return [build_chart(prefix + name, figure) for name, figure in plots.draw_recipe_figures(tables).items()]
 
 
 def _build_gpu_time_sections(tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section on how the GPUs of each rank spend their time, or nothing if there is no data for it."""
     recipe_tables = tables["gpu_time_sum"]
-    rows = recipe_tables["gpu_time"]
     note = (
         "The time of a GPU begins with the first activity of its rank and ends with the last one. Communication is "
         "exposed while no other kernel runs. CUDA graphs count as computation."
     )
-    shown = _build_tables_unless_empty("GPUs of all ranks", rows, _GPU_TIME)
+    shown = _build_tables_unless_empty("GPUs of all ranks", tables, "gpu_time_sum", "gpu_time", _GPU_TIME)
     if shown:
-        yield Section(
-            "Ranks", "ranks", notes=[note, WHOLE_CAPTURE], figures=serialize_recipe_figures(recipe_tables), tables=shown
-        )
+        yield Section("Ranks", "ranks", [*build_recipe_charts(recipe_tables), *shown], [note, WHOLE_CAPTURE])
 
 
 def _build_iterations_sections(traces: ManyTraces, tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section on the durations of iterations and on stragglers, or nothing if there is no data for it."""
     recipe_tables = tables["iteration_spread"]
-    shown = _build_tables_unless_empty(
-        "Stragglers and the phase in which they lose time", recipe_tables["stragglers"], _STRAGGLERS
-    )
-    shown += _build_tables_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
+    caption = "Stragglers and the phase in which they lose time"
+    shown = _build_tables_unless_empty(caption, tables, "iteration_spread", "stragglers", _STRAGGLERS)
+    caption = "Iterations over all ranks"
+    shown += _build_tables_unless_empty(caption, tables, "iteration_spread", "iterations", _ITERATIONS)
     if shown:
         notes = traces.list_step_notes(recipe_tables)
-        drawn = serialize_recipe_figures(recipe_tables)
-        yield Section("Iterations", "iterations", notes=notes, figures=drawn, tables=shown)
+        yield Section("Iterations", "iterations", [*build_recipe_charts(recipe_tables), *shown], notes)
 
 
 def _build_communication_sections(tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section on collectives, messages and clocks of the ranks, or nothing if there is no data for it."""
     recipe_tables = tables["comm_skew"]
-    shown = _build_tables_unless_empty("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
-    shown += _build_tables_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
+    caption = "Waits and transfers of each rank"
+    shown = _build_tables_unless_empty(caption, tables, "comm_skew", "arrivals", _ARRIVALS)
+    shown += _build_tables_unless_empty("Collectives and messages", tables, "comm_sum", "summary", _SUMMARY)
     if shown:
-        shown += _build_tables_unless_empty("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
-        drawn = serialize_recipe_figures(recipe_tables)
-        yield Section("Communication", "communication", notes=[WHOLE_CAPTURE], figures=drawn, tables=shown)
+        shown += _build_tables_unless_empty("Clocks of the ranks", tables, "comm_skew", "clocks", _CLOCKS)
+        content = [*build_recipe_charts(recipe_tables), *shown]
+        yield Section("Communication", "communication", content, [WHOLE_CAPTURE])
 
 
 def _build_utilization_sections(tables: Mapping[str, Frames]) -> Iterator[Section]:
     """Yield the section with heat maps of GPU utilization over time, or nothing if there is no data for it."""
     kernels, nccl, *others = MAPS
     shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
-    drawn = {
-        name: drawn
-        for recipe in shown
-        for name, drawn in serialize_recipe_figures(tables[recipe], f"{recipe}_").items()
-    }
+    drawn = [chart for recipe in shown for chart in build_recipe_charts(tables[recipe], f"{recipe}_")]
     if drawn:
-        yield Section("Utilization over time", "maps", notes=[WHOLE_CAPTURE], figures=drawn)
+        yield Section("Utilization over time", "maps", drawn, [WHOLE_CAPTURE])
 
 
 def _build_pace_sections(traces: ManyTraces, tables: Mapping[str, Frames]) -> Iterator[Section]:
@@ -206,11 +148,17 @@ def _build_pace_sections(traces: ManyTraces, tables: Mapping[str, Frames]) -> It
         return
     name, total = kernels["Name", "Sum"].row(0)
     [pace] = traces.compute_recipes(["cuda_gpu_kern_pace"], name=name).values()
-    note = f"Occurrences of the kernel with the longest total time, {format_nanoseconds(int(total))}: {name}"
-    yield Section("Pace", "pace", notes=[note, WHOLE_CAPTURE], figures=serialize_recipe_figures(pace))
+    time = format_value(int(total), NANOSECONDS)
+    note = f"Occurrences of the kernel with the longest total time, {time}: {name}"
+    yield Section("Pace", "pace", build_recipe_charts(pace), [note, WHOLE_CAPTURE])
 
 
-def _build_tables_unless_empty(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
-    """Return a list with one HTML table of the first rows of a frame. The list is empty if the frame has no rows."""
-    header = next(iter(columns))
-    return [] if rows.is_empty() else [Table.from_frame(caption, rows, dict(columns), _ROWS, header)]
+def _build_tables_unless_empty(
+    caption: str, tables: Mapping[str, Frames], recipe: str, name: str, columns: Sequence[str]
+) -> list[Element]:
+    """Return a list with an HTML table of the first rows of a table of a recipe, or an empty list without rows."""
+    rows = tables[recipe][name]
+    if rows.is_empty():
+        return []
+    declared = next(result for result in get_analysis(recipe, RECIPE).results if result.name == name)
+    return [build_frame_table(caption, rows, columns, max_rows=_ROWS, declared=declared)]

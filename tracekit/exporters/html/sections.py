@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import json
-from dataclasses import dataclass, replace
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tracekit import schemas
 from tracekit.errors import MissingTableError, TracekitError
-from tracekit.exporters.html.markup import Section, Table
+from tracekit.pages.columns import ColumnText, describe_columns
+from tracekit.pages.document import Document, Section, build_chart, build_description_list
+from tracekit.pages.tables import build_frame_table, build_table
+from tracekit.pages.values import BYTES, NANOSECONDS, PERCENT, POINT, build_value, format_value
 from tracekit.plots import bars, draw_figure
-from tracekit.plots.labels import format_bytes, format_nanoseconds
+from tracekit.plots.theme import PART_NAMES
+from tracekit.registry.analyses import FIGURE, REPORT, RULE, get_analysis
 from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
 from tracekit.registry.tables import count_rows, read_table, scan_table
+from tracekit.text.elements import tag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
-    from plotly.graph_objects import Figure
 
     from tracekit.registry.interface import Progress, View
+    from tracekit.text.elements import Content, Element
     from tracekit.text.explanations import CauseText, Explanation
 
 ROWS = 20
@@ -38,28 +44,9 @@ _METADATA = {
 """The properties of the capture that are shown. None of them identifies people or machines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """The content of the HTML page of a trace.
-
-    Attributes:
-        title: Title of the page.
-        sections: Sections with data.
-        missing: Pairs of a message and a hint about data missing from the capture. The hint may be empty.
-        notices: Sentences that come before all sections, such as warnings of the profiler.
-        nothing_to_draw: Sentence that is shown if the page has no figures.
-    """
-
-    title: str
-    sections: Sequence[Section]
-    missing: Sequence[tuple[str, str]]
-    notices: Sequence[str] = ()
-    nothing_to_draw: str = ""
-
-
-def build_contents(view: View, progress: Progress) -> Contents:
-    """Build the content of the HTML page of a trace."""
-    builder = _ContentsBuilder(view)
+def build_document(view: View, progress: Progress) -> Document:
+    """Build the HTML page of a trace."""
+    builder = _SectionsBuilder(view)
     sections: list[Section] = []
     for number, declared in enumerate(_SECTIONS, 1):
         built = list(declared.build(builder) if declared.build else builder.build_declared_sections(declared))
@@ -68,14 +55,35 @@ def build_contents(view: View, progress: Progress) -> Contents:
             built = [replace(section, notes=[*section.notes, *notes]) for section in built]
         sections.extend(built)
         progress(number, len(_SECTIONS))
-    missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
-    return Contents(_choose_page_title(view), sections, missing, list_notices(view), _NOTHING_TO_DRAW)
+    return Document(
+        hide_host(view.name) or "GPU profile",
+        sections,
+        _describe_gpus(view),
+        list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing)),
+        list_notices(view),
+        _NOTHING_TO_DRAW,
+        _NOTE,
+    )
 
 
 _NOTHING_TO_DRAW = "This capture contains nothing to draw: no GPU activities, no ops, no API calls and no NVTX ranges."
+_NOTE = (
+    "Written by tracekit. Points in time count from the start of the capture. Numbers are rounded; hover over one, or "
+    "choose exact values, to see it without rounding."
+)
 
 
-def _choose_page_title(view: View) -> str:
+def hide_host(name: str) -> str:
+    """Return the name of a file without the host name that the PyTorch profiler and TensorFlow put into it."""
+    for pattern in _HOSTS:
+        name = pattern.sub("…", name)
+    return name
+
+
+_HOSTS = (re.compile(r"^.+(?=_\d+\.\d+\.pt\.trace\.json)"), re.compile(r"(?<=^events\.out\.tfevents\.)\d+\..+$"))
+
+
+def _describe_gpus(view: View) -> str:
     names = [name for name in read_table(view.tables, "devices").column("name").to_pylist() if name]
     gpus = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     return f"GPU profile: {gpus}" if gpus else "GPU profile"
@@ -86,14 +94,14 @@ class _TableDeclaration(NamedTuple):
 
     Attributes:
         caption: Caption of the table.
-        columns: Names of the columns to show, or a mapping from their names to their titles. None for all columns.
+        columns: Names of the columns to show. None for all columns.
         header: Name of the column that contains the row headers. None for the first one.
         report: Name of the report with the rows. Empty if the rows are those of the figure of the section.
         needs: Name of a table. If it is empty, the report is not computed.
     """
 
     caption: str
-    columns: Sequence[str] | Mapping[str, str] | None
+    columns: Sequence[str] | None
     header: str | None = None
     report: str = ""
     needs: str = ""
@@ -118,12 +126,12 @@ class _SectionDeclaration(NamedTuple):
     figure: str = ""
     table: _TableDeclaration | None = None
     needs: str = ""
-    build: Callable[[_ContentsBuilder], Iterator[Section]] | None = None
+    build: Callable[[_SectionsBuilder], Iterator[Section]] | None = None
     shows_whole_capture: bool = False
     shows_steps: bool = False
 
 
-class _ContentsBuilder:
+class _SectionsBuilder:
     """Builder of the figures and tables of a page.
 
     If the capture lacks the data of a figure or table, a ``MissingTableError`` is not raised but appended to
@@ -135,17 +143,15 @@ class _ContentsBuilder:
         self.missing: list[MissingTableError] = []
         self._rows: dict[tuple[str, frozenset[tuple[str, Any]]], pl.DataFrame | None] = {}
 
-    def draw_figure(self, name: str, **options: Any) -> dict[str, Any]:
-        """Return a mapping from the name of a figure to its plotly JSON object without the template.
-
-        The mapping is empty if the capture lacks the data of the figure.
+    def draw_figure(self, name: str, **options: Any) -> list[Element]:
+        """Return a list with a chart, or an empty list if the capture lacks the data of the figure.
 
         Args:
             name: Name of a figure of ``Trace.plot``.
             options: Options of the figure.
         """
         rows = self.compute_figure_rows(name, **options)
-        return {} if rows is None else {name: _convert_figure(draw_figure(name, rows))}
+        return [] if rows is None else [build_chart(name, draw_figure(name, rows))]
 
     @functools.cached_property
     def step_notes(self) -> list[str]:
@@ -180,7 +186,7 @@ class _ContentsBuilder:
             self._rows[key] = self._compute_or_record_missing_table(lambda: self.view.figure_rows(name, **options))
         return self._rows[key]
 
-    def build_tables(self, declared: _TableDeclaration, figure: str = "") -> list[Table]:
+    def build_tables(self, declared: _TableDeclaration, figure: str = "") -> list[Element]:
         """Return a list with a declared table, or an empty list if it has no rows.
 
         Args:
@@ -196,8 +202,11 @@ class _ContentsBuilder:
         )
         if frame is None or frame.is_empty():
             return []
-        columns = declared.columns or frame.columns
-        return [Table.from_frame(declared.caption, frame, columns, ROWS, declared.header or next(iter(columns)))]
+        analysis = get_analysis(declared.report, REPORT, RULE) if declared.report else get_analysis(figure, FIGURE)
+        columns, header = declared.columns or frame.columns, declared.header
+        return [
+            build_frame_table(declared.caption, frame, columns, max_rows=ROWS, header=header, declared=analysis.columns)
+        ]
 
     def build_declared_sections(self, declared: _SectionDeclaration) -> Iterator[Section]:
         """Yield a section with its declared figure and table, or nothing if the capture lacks the data of both."""
@@ -206,7 +215,7 @@ class _ContentsBuilder:
         figures = self.draw_figure(declared.figure)
         tables = [] if declared.table is None else self.build_tables(declared.table, declared.figure)
         if figures or tables:
-            yield Section(declared.title, declared.anchor, figures=figures, tables=tables)
+            yield Section(declared.title, declared.anchor, [*figures, *tables])
 
     def _compute_or_record_missing_table(self, compute: Callable[[], Any]) -> Any:
         try:
@@ -216,69 +225,72 @@ class _ContentsBuilder:
             return None
 
 
-def _convert_figure(figure: Figure) -> Any:
-    """Return a figure as a JSON object without the template."""
-    content = json.loads(figure.to_json())
-    del content["layout"]["template"]
-    return content
-
-
-def _build_explanation_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_explanation_sections(builder: _SectionsBuilder) -> Iterator[Section]:
     """Yield a section that explains why a step takes as long as it does. Without steps on a GPU, yield nothing."""
     explanation = builder.explanation
     if isinstance(explanation, TracekitError):
         hints = [explanation.hint] if explanation.hint else []
-        yield Section("Why", "why", [f"The steps cannot be explained: {explanation.message}.", *hints])
+        yield Section("Why", "why", notes=[f"The steps cannot be explained: {explanation.message}.", *hints])
         return
     if not explanation.is_answered:
         return
-    figures = {}
+    content: list[Element | None] = []
     if explanation.ledger:
-        drawn = bars.draw_ledger(explanation.ledger, title=explanation.ledger_title)
-        figures["ledger"] = _convert_figure(drawn)
+        content.append(build_chart("ledger", bars.draw_ledger(explanation.ledger, title=explanation.ledger_title)))
     if explanation.cold_ledger:
         title = f"Warm-up: {explanation.cold}"
-        drawn = bars.draw_ledger(explanation.cold_ledger, title=title)
-        figures["cold_ledger"] = _convert_figure(drawn)
-    articles = [_build_cause_article(i, cause) for i, cause in enumerate(explanation.causes, start=1)]
+        content.append(build_chart("cold_ledger", bars.draw_ledger(explanation.cold_ledger, title=title)))
+    content += [_build_cause_article(number, cause) for number, cause in enumerate(explanation.causes, start=1)]
     if explanation.together:
-        articles.append((explanation.together, (), ()))
+        content.append(tag.p(explanation.together))
+    content += _build_ledger_tables(explanation)
     notes = [explanation.sentence, *explanation.ranks, *(f"Note: {note}" for note in explanation.notes)]
-    yield Section("Why", "why", notes, figures=figures, articles=articles, tables=_build_ledger_tables(explanation))
+    yield Section("Why", "why", content, notes)
 
 
-def _build_cause_article(number: int, cause: CauseText) -> tuple[str, Sequence[str], Sequence[tuple[str, str]]]:
+def _build_cause_article(number: int, cause: CauseText) -> Element:
     texts = [text for text in (cause.evidence, cause.functions, cause.change, cause.check, cause.missing) if text]
-    pairs = [("Occurrences", f"{cause.count:,}"), ("Time of all occurrences", format_nanoseconds(cause.total_ns))]
+    pairs: list[tuple[str, Content]] = [
+        ("Occurrences", build_value(cause.count)),
+        ("Time of all occurrences", build_value(cause.total_ns, NANOSECONDS)),
+    ]
     if cause.start_ns is not None and cause.end_ns is not None:
         pairs += [
-            ("Start of the longest occurrence", f"{cause.start_ns:,} ns"),
-            ("End of the longest occurrence", f"{cause.end_ns:,} ns"),
+            ("Start of the longest occurrence", build_value(cause.start_ns, POINT)),
+            ("End of the longest occurrence", build_value(cause.end_ns, POINT)),
         ]
-    return f"{number}. {cause.title}: {cause.saving}", texts, pairs
+    return _build_article(f"{number}. {cause.title}: {cause.saving}", texts, pairs)
 
 
-def _build_ledger_tables(explanation: Explanation) -> list[Table]:
+def _build_article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, Content]]) -> Element:
+    return tag.article(tag.h3(title), map(tag.p, paragraphs), build_description_list(pairs))
+
+
+def _build_ledger_tables(explanation: Explanation) -> list[Element]:
     """Return a table of the parts of a steady step and, if there is a warm-up, one of the parts of the warm-up."""
-    titles = ("Part", "Time (ns)", "Share (%)")
     captions = {explanation.ledger_title: explanation.ledger, "Time of the warm-up": explanation.cold_ledger}
     return [
-        Table(caption, titles, [(row.label, row.ns, round(100 * row.share, 3)) for row in ledger], len(ledger))
+        _build_parts_table(caption, [(row.label, row.ns, 100 * row.share) for row in ledger])
         for caption, ledger in captions.items()
         if ledger
     ]
 
 
-def _build_overview_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_parts_table(caption: str, rows: Sequence[tuple[str, int, float]]) -> Element:
+    columns = describe_columns(["part", "time_ns", "percent"], get_analysis("time_breakdown", FIGURE).columns)
+    return build_table(caption, columns, rows)
+
+
+def _build_overview_sections(builder: _SectionsBuilder) -> Iterator[Section]:
     """Yield a section with metadata of the capture, the GPU utilization and the time breakdown."""
     pairs = [*_list_capture_metadata(builder.view), *_list_time_metadata(builder)]
-    figures: dict[str, Any] = {}
-    for name in ("gpu_utilization", "time_breakdown", "kernel_time"):
-        figures |= builder.draw_figure(name)
-    yield Section("Overview", "overview", metadata=pairs, figures=figures, tables=_build_overview_tables(builder))
+    names = ("gpu_utilization", "time_breakdown", "kernel_time")
+    figures = [chart for name in names for chart in builder.draw_figure(name)]
+    content = [build_description_list(pairs), *figures, *_build_overview_tables(builder)]
+    yield Section("Overview", "overview", content)
 
 
-def _list_capture_metadata(view: View) -> Iterator[tuple[str, str]]:
+def _list_capture_metadata(view: View) -> Iterator[tuple[str, Content]]:
     """Yield metadata of the capture and the machine, such as the driver version, as pairs of a label and a value.
 
     Metadata missing from the capture is omitted.
@@ -292,7 +304,7 @@ def _list_capture_metadata(view: View) -> Iterator[tuple[str, str]]:
         if gpu["sm_count"]:
             details.append(f"{gpu['sm_count']:,} multiprocessors")
         if gpu["memory_bytes"]:
-            details.append(format_bytes(gpu["memory_bytes"]))
+            details.append(format_value(gpu["memory_bytes"], BYTES))
         yield f"GPU {gpu['device_id']}", ", ".join(details)
     if info.get("origin_utc_ns", "").isdecimal():
         seconds = int(info["origin_utc_ns"]) // 1_000_000_000
@@ -300,13 +312,13 @@ def _list_capture_metadata(view: View) -> Iterator[tuple[str, str]]:
             time = dt.datetime.fromtimestamp(seconds, dt.UTC)
             yield "Recorded at", f"{time:%Y-%m-%d %H:%M:%S} UTC"
     if info.get("duration_ns", "").isdecimal():
-        yield "Duration of the capture", format_nanoseconds(int(info["duration_ns"]))
+        yield "Duration of the capture", build_value(int(info["duration_ns"]), NANOSECONDS)
 
 
 _LAST_SECOND = 253_402_300_799
 
 
-def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
+def _list_time_metadata(builder: _SectionsBuilder) -> Iterator[tuple[str, Content]]:
     """Yield statistics of GPU utilization, iterations and kernel time as pairs of a label and a value."""
     devices, iterations, kinds = (
         builder.compute_figure_rows(n) for n in ("gpu_utilization", "iteration_table", "kernel_time")
@@ -320,39 +332,40 @@ def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
         if iterations.height > 1:
             names = [name or f"{number:,}" for name, number in aggregated.select("name", "iteration").iter_rows()]
             yield "Aggregated steps", f"{aggregated.height:,} of {iterations.height:,} ({names[0]} to {names[-1]})"
-        yield "Mean duration of a step", format_nanoseconds(sum(durations) // len(durations))
-        yield "Kernels in these steps", f"{aggregated['kernel_count'].sum():,}"
+        yield "Mean duration of a step", build_value(sum(durations) // len(durations), NANOSECONDS)
+        yield "Kernels in these steps", build_value(int(aggregated["kernel_count"].sum()))
     if devices is not None:
         used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()
-        yield "GPU utilization in these steps (mean of used GPUs)", f"{sum(used) / len(used) if used else 0:.3f}%"
+        yield (
+            "GPU utilization in these steps (mean of used GPUs)",
+            build_value(sum(used) / len(used) if used else 0.0, PERCENT),
+        )
         yield "GPUs with kernels in these steps", f"{len(used):,} of {devices.height:,}"
     if kinds is not None:
         time = dict(kinds.select("kind", "time_ns").iter_rows())
         kernels = time["tensor_core"] + time["other_kernel"]
-        yield "Kernel time in these steps", format_nanoseconds(kernels)
+        yield "Kernel time in these steps", build_value(kernels, NANOSECONDS)
         if time["graph"]:
-            yield "Time of CUDA graphs in these steps that were recorded as a whole", format_nanoseconds(time["graph"])
+            yield (
+                "Time of CUDA graphs in these steps that were recorded as a whole",
+                build_value(time["graph"], NANOSECONDS),
+            )
         if kernels:
             share = 100 * time["tensor_core"] / kernels
-            yield (
-                "Kernel time on Tensor Cores in these steps",
-                f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%",
-            )
+            shown = (build_value(time["tensor_core"], NANOSECONDS), ", ", build_value(share, PERCENT))
+            yield "Kernel time on Tensor Cores in these steps", shown
 
 
-def _build_overview_tables(builder: _ContentsBuilder) -> list[Table]:
+def _build_overview_tables(builder: _SectionsBuilder) -> list[Element]:
     """Return a list with the table of the time breakdown, or an empty list if the capture lacks the data."""
     rows = builder.compute_figure_rows("time_breakdown")
     if rows is None:
         return []
-    from tracekit.plots.theme import PART_NAMES
-
-    cells = [(PART_NAMES[part], ns, round(percent, 3)) for part, ns, percent in rows.iter_rows()]
-    titles = ("Part", "Time (ns)", "Share (%)")
-    return [Table("Time of the aggregated iterations, mean of the used GPUs", titles, cells, len(cells))]
+    cells = [(PART_NAMES[part], ns, percent) for part, ns, percent in rows.iter_rows()]
+    return [_build_parts_table("Time of the aggregated iterations, mean of the used GPUs", cells)]
 
 
-def _build_advice_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_advice_sections(builder: _SectionsBuilder) -> Iterator[Section]:
     """Yield a section with the findings of the report ``advise``, or with the reason why there are none.
 
     The causes that the section "Why" lists are not repeated. If there are no others, there is no section.
@@ -364,24 +377,24 @@ def _build_advice_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     if listed and findings.is_empty():
         return
     articles = [
-        (
+        _build_article(
             row["Problem"],
             (row["Evidence"], row["Advice"]),
             (
-                ("Time", format_nanoseconds(row["Time (ns)"])),
-                ("Share of the iterations", f"{row['Time (%)']:,}%"),
-                ("Occurrences", f"{row['Count']:,}"),
-                ("Start of the longest occurrence", f"{row['Start (ns)']:,} ns"),
-                ("End of the longest occurrence", f"{row['End (ns)']:,} ns"),
+                ("Time", build_value(row["Time (ns)"], NANOSECONDS)),
+                ("Share of the iterations", build_value(row["Time (%)"], PERCENT)),
+                ("Occurrences", build_value(row["Count"])),
+                ("Start of the longest occurrence", build_value(row["Start (ns)"], POINT)),
+                ("End of the longest occurrence", build_value(row["End (ns)"], POINT)),
             ),
         )
         for row in findings.rows(named=True)
     ]
     notes = [ABOUT_RULES if articles else explain_missing_advice(builder.view)]
-    yield Section("Advice", "advice", notes, articles=articles)
+    yield Section("Advice", "advice", articles, notes)
 
 
-def _build_recorded_findings_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_recorded_findings_sections(builder: _SectionsBuilder) -> Iterator[Section]:
     """Yield a section with the findings that DLProf or rules of Nsight Compute recorded, or nothing without them."""
     import polars as pl
 
@@ -389,77 +402,62 @@ def _build_recorded_findings_sections(builder: _ContentsBuilder) -> Iterator[Sec
     if not count_rows(view.tables, "findings") and not count_rows(view.tables, "ncu_rules"):
         return
     rows = view.figure_rows("recorded_messages").filter(pl.col("rule").is_not_null())
-    columns = {
-        "rule": "Rule",
-        "kind": "Kind",
-        "message": "Message",
-        "recommendation": "Recommendation",
-        "count": "Count",
-        "speedup_percent": "Estimated speedup (%)",
-    }
-    used = {name: title for name, title in columns.items() if rows[name].null_count() < rows.height}
+    columns = ["rule", "kind", "message", "recommendation", "count", "speedup_percent"]
+    used = [name for name in columns if rows[name].null_count() < rows.height]
     if used:
         tools = " and ".join(dict.fromkeys(rows["tool"]))
-        table = Table.from_frame(f"Findings of {tools}", rows, used, ROWS, "rule")
-        yield Section("Recorded by the profiler", "recorded", tables=[table])
+        declared = get_analysis("recorded_messages", FIGURE).columns
+        table = build_frame_table(f"Findings of {tools}", rows, used, max_rows=ROWS, declared=declared)
+        yield Section("Recorded by the profiler", "recorded", [table])
 
 
-def _build_iterations_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_iterations_sections(builder: _SectionsBuilder) -> Iterator[Section]:
     import polars as pl
 
-    figures = builder.draw_figure("iterations")
     rows = builder.compute_figure_rows("iteration_table")
-    if rows is not None:
-        columns = {
-            "iteration": "Iteration",
-            "name": "Name",
-            "window_start_ns": "Start (ns)",
-            "duration": "Duration (ns)",
-            "kernel_count": "Kernels",
-            "kernel_time_ns": "Kernel time (ns)",
-            "tensor_core_kernel_time_ns": "Kernel time on Tensor Cores (ns)",
-        }
-        timed = rows.with_columns(duration=rows["window_end_ns"] - rows["window_start_ns"])
-        notes = []
-        if builder.omits_iterations:
-            counted = ("kernel_count", "kernel_time_ns", "tensor_core_kernel_time_ns")
-            timed = timed.with_columns(pl.when("is_aggregated").then(column).alias(column) for column in counted)
-            notes = ["Kernels are counted only in the aggregated iterations. The other iterations have empty cells."]
-        table = Table.from_frame("Iterations", timed, columns, ROWS, "iteration")
-        yield Section("Iterations", "iterations", notes, figures=figures, tables=[table])
+    if rows is None:
+        return
+    notes = []
+    declared = get_analysis("iteration_table", FIGURE).columns
+    columns: list[str | ColumnText] = ["iteration", "name", "window_start_ns", _DURATION, *_COUNTED]
+    timed = rows.with_columns(duration_ns=rows["window_end_ns"] - rows["window_start_ns"])
+    if builder.omits_iterations:
+        timed = timed.with_columns(pl.when("is_aggregated").then(column).alias(column) for column in _COUNTED)
+        notes = ["Kernels are counted only in the aggregated iterations. The other iterations have empty cells."]
+    table = build_frame_table("Iterations", timed, columns, max_rows=ROWS, declared=declared)
+    yield Section("Iterations", "iterations", [*builder.draw_figure("iterations"), table], notes)
 
 
-def _build_groups_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+_DURATION = ColumnText(
+    "duration_ns", "Duration", NANOSECONDS, "Time in which the CPU and the GPU work on the iteration.", "end − start"
+)
+_COUNTED = ("kernel_count", "kernel_time_ns", "tensor_core_kernel_time_ns")
+
+
+def _build_groups_sections(builder: _SectionsBuilder) -> Iterator[Section]:
     ops = builder.compute_figure_rows("top_ops")
     if ops is None:
         return
     metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
-    figures = builder.draw_figure("groups", metric=metric)
-    columns = {
-        "op_id": "Op",
-        "op_name": "Name",
-        "direction": "Direction",
-        "instance_count": "Calls",
-        "kernel_count": "Kernels",
-        "gpu_time_ns": "GPU time (ns)",
-        "cpu_time_ns": "CPU time (ns)",
-        "gpu_idle_ns": "GPU idle (ns)",
-    }
-    table = Table.from_frame("Ops with the longest time", ops, columns, ROWS, "op_id")
-    yield Section("Groups and ops", "groups", figures=figures | builder.draw_figure("top_ops"), tables=[table])
+    charts = [*builder.draw_figure("groups", metric=metric), *builder.draw_figure("top_ops")]
+    times = ("gpu_time_ns", "cpu_time_ns", "gpu_idle_ns")
+    columns = ("op_id", "op_name", "direction", "instance_count", "kernel_count", *times)
+    declared = get_analysis("top_ops", FIGURE).columns
+    table = build_frame_table("Ops with the longest time", ops, columns, max_rows=ROWS, declared=declared)
+    yield Section("Groups and ops", "groups", [*charts, table])
 
 
-def _build_communication_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_communication_sections(builder: _SectionsBuilder) -> Iterator[Section]:
     """Yield a section with NCCL kernels and MPI calls. Yield nothing if the capture has neither."""
     view = builder.view
     columns = ("Name", *_STATISTICS)
     tables = _build_collective_tables(view, columns) if count_rows(view.tables, "kernels") else []
     tables += builder.build_tables(_TableDeclaration("MPI calls", columns, report="mpi_event_sum", needs="mpi_calls"))
     if tables:
-        yield Section("Communication", "communication", tables=tables)
+        yield Section("Communication", "communication", tables)
 
 
-def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
+def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Element]:
     """Return tables of the NCCL kernels by name and of the longest NCCL kernels, or an empty list if there are none."""
     import polars as pl
 
@@ -471,19 +469,15 @@ def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
     duration = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
     longest = kernels.select("short_name", duration, "start_ns", "device_id", "stream_id").collect()
     longest = longest.sort("duration_ns", "start_ns", descending=[True, False])
-    titles = {
-        "short_name": "Name",
-        "duration_ns": "Duration (ns)",
-        "start_ns": "Start (ns)",
-        "device_id": "GPU",
-        "stream_id": "Stream",
-    }
+    declared = [*schemas.table("kernels").columns, *get_analysis("cuda_gpu_kern_sum", REPORT).columns]
+    shown: list[str | ColumnText] = ["short_name", _DURATION_OF_KERNELS, "start_ns", "device_id", "stream_id"]
     return [
-        Table.from_frame("NCCL kernels by name", names, columns, ROWS, "Name"),
-        Table.from_frame("Longest NCCL kernels", longest, titles, ROWS, "short_name"),
+        build_frame_table("NCCL kernels by name", names, columns, max_rows=ROWS, declared=declared),
+        build_frame_table("Longest NCCL kernels", longest, shown, max_rows=ROWS, declared=declared),
     ]
 
 
+_DURATION_OF_KERNELS = ColumnText("duration_ns", "Duration", NANOSECONDS, "Duration of the kernel.", "end − start")
 _NCCL = r"(?i)nccl"
 
 
@@ -545,9 +539,7 @@ _SECTIONS = (
         "Memory copies",
         "copies",
         "copies",
-        _TableDeclaration(
-            "Memory copies and sets", {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
-        ),
+        _TableDeclaration("Memory copies and sets", ("name", "count", "bytes", "time_ns")),
         shows_whole_capture=True,
     ),
     _SectionDeclaration(
