@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tracekit.text.elements import Content, Element
 
+CHART_WIDTH = 1000
+"""Width of charts in pixels. Browsers scale them to the width of the page."""
 _FOLDER = Path(__file__).parent
 
 
@@ -157,7 +159,7 @@ def build_chart(name: str, figure: Figure) -> Element:
         name: Name of the figure, which is part of the id of the element.
         figure: The figure.
     """
-    drawing = draw_svg(figure)
+    drawing = draw_svg(figure, width=CHART_WIDTH)
     title = drawing.attributes["aria-label"]
     scroll = tag.div(drawing, class_="chart", tabindex=0, role="group", aria_label=title)
     return tag.figure(tag.figcaption(title), scroll, id=f"figure-{name}")

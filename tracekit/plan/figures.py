@@ -24,7 +24,7 @@ class Plots:
     Figures are small however large the capture is: at most a few thousand points, bars or nodes. Numbers in hover
     texts are exact. Names in the capture are displayed as text and never interpreted as markup. If a figure needs a
     correlated or rolled-up trace, the trace is correlated or rolled up with the default parameters. plotly has to be
-    installed: ``pip install 'tracekit[view]'``.
+    installed: ``pip install 'tracekit[plots]'``.
     """
 
     def __init__(self, view: View) -> None:

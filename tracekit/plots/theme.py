@@ -91,7 +91,7 @@ def import_graph_objects() -> ModuleType:
         import plotly.graph_objects as go
     except ImportError as e:
         raise TracekitError(
-            "figures need the package plotly, which is not installed", hint="pip install 'tracekit[view]'"
+            "figures need the package plotly, which is not installed", hint="pip install 'tracekit[plots]'"
         ) from e
     return go  # type: ignore[no-any-return]
 

@@ -21,7 +21,7 @@ class SetPlots:
     """Methods that draw figures of a set. Each method computes a recipe and returns plotly figures of its tables.
 
     The figures are small even if the ranks have many events. ``recipe`` draws tables that ``TraceSet.recipe`` has
-    already computed. The methods need plotly: ``pip install 'tracekit[view]'``.
+    already computed. The methods need plotly: ``pip install 'tracekit[plots]'``.
     """
 
     def __init__(self, compute_recipe: Callable[..., dict[str, pl.DataFrame]]) -> None:

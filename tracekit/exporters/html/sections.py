@@ -326,7 +326,6 @@ def _list_time_metadata(builder: _SectionsBuilder) -> Iterator[tuple[str, Conten
     if iterations is not None:
         aggregated = iterations.filter("is_aggregated")
         durations = (aggregated["window_end_ns"] - aggregated["window_start_ns"]).to_list()
-        yield "Steps", " ".join(builder.step_notes)
         if key := iterations["key_op"][0]:
             yield "Steps begin or end with", key
         if iterations.height > 1:
@@ -489,7 +488,7 @@ _IDLE_CAUSES = (
 )
 _SECTIONS = (
     _SectionDeclaration("Why", "why", build=_build_explanation_sections, shows_steps=True),
-    _SectionDeclaration("Overview", "overview", build=_build_overview_sections),
+    _SectionDeclaration("Overview", "overview", build=_build_overview_sections, shows_steps=True),
     _SectionDeclaration("Advice", "advice", build=_build_advice_sections, shows_steps=True),
     _SectionDeclaration("Recorded by the profiler", "recorded", build=_build_recorded_findings_sections),
     _SectionDeclaration("Iterations", "iterations", build=_build_iterations_sections, shows_steps=True),
