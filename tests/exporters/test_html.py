@@ -20,7 +20,7 @@ from tests.builders.frames import declared, launches, nvtx
 from tests.cli.test_absence import made_report
 from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.exporters.html.sections import build_document, hide_host
+from tracekit.exporters.html.sections import build_page, hide_host
 from tracekit.pages.document import CHART_WIDTH
 from tracekit.plan.view import TraceView
 from tracekit.plots.svg import draw_svg
@@ -272,7 +272,7 @@ def test_an_error_of_the_answer_is_shown(amp: tk.Trace, monkeypatch: pytest.Monk
         raise TracekitError("no steps", hint="record again")
 
     monkeypatch.setattr(TraceView, "explanation", fail)
-    section, following, *_ = build_document(get_trace_view(amp), lambda _d, _t: None).sections
+    section, following, *_ = build_page(get_trace_view(amp), lambda _d, _t: None).sections
     assert section.notes[:2] == ["The steps cannot be explained: no steps.", "record again"]
     assert following.title == "Overview"
 
@@ -424,7 +424,7 @@ def test_missing_advice_is_explained(name: str, sentence: str) -> None:
     with tk.load(FIXTURES / name) as trace:
         assert explain_missing_advice(get_trace_view(trace)).startswith(sentence)
         (section,) = [
-            s for s in build_document(get_trace_view(trace), lambda _d, _t: None).sections if s.anchor == "advice"
+            s for s in build_page(get_trace_view(trace), lambda _d, _t: None).sections if s.anchor == "advice"
         ]
     assert section.notes[0].startswith(sentence)
 

@@ -14,6 +14,7 @@ import pytest
 import tracekit as tk
 from tracekit.core import intervals
 from tracekit.core.figures import timeline
+from tracekit.pages.document import read_style
 from tracekit.plots import FIGURES, bars, labels, lines, theme
 from tracekit.registry.analyses import list_analyses
 from tracekit.text import shorten_middle
@@ -84,8 +85,7 @@ def test_nothing_to_draw_says_what_to_record() -> None:
 
 
 def test_colors_have_contrast_to_the_dark_background() -> None:
-    css = (Path(theme.__file__).parents[1] / "view" / "assets" / "view.css").read_text()
-    panel = css.partition('scheme="dark"')[2].partition("--panel: ")[2][:7]
+    panel = read_style().partition('data-theme="dark"')[2].partition("--panel: ")[2][:7]
     assert {*theme.COLORS, *theme.PART_COLORS.values(), theme.GRAPH_COLOR} <= set(theme.DARK_COLORS)
     assert (
         min(

@@ -81,7 +81,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ExportedPage:
     """An exported page.
 
     Attributes:

@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.core.compare import EVIDENCE, KINDS
 from tracekit.pages.columns import ColumnText, describe_columns
-from tracekit.pages.document import Document, Section
+from tracekit.pages.document import ExportedPage, Section
 from tracekit.pages.tables import build_frame_table, build_table
 from tracekit.registry.analyses import METHOD, get_analysis
 
@@ -53,7 +53,7 @@ def build_diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None
         "Written by tracekit. A is the first side of the comparison, and B is the second side. A positive change means "
         "that B takes longer."
     )
-    return Document(f"{names[0]} and {names[1]}", sections, "Comparison of two captures", note=note).render()
+    return ExportedPage(f"{names[0]} and {names[1]}", sections, "Comparison of two captures", note=note).render()
 
 
 def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.exporters.html.ranks import build_recipe_charts
-from tracekit.pages.document import Document, Section
+from tracekit.pages.document import ExportedPage, Section
 from tracekit.pages.tables import build_frame_table
 from tracekit.registry.analyses import RECIPE, get_analysis, list_names
 from tracekit.sets.recipes import list_step_notes
@@ -50,7 +50,7 @@ def render_recipe_page(
         if not rows.is_empty()
     ]
     section = Section(recipe, recipe, [*build_recipe_charts(tables), *shown], [analysis.doc, *list_step_notes(tables)])
-    return Document(f"Recipe {recipe}", [section], notices=notices).render()
+    return ExportedPage(f"Recipe {recipe}", [section], notices=notices).render()
 
 
 def is_recipe_page(path: Path) -> bool:

@@ -20,14 +20,14 @@ def write(view: View, path: Path, progress: Progress) -> None:
     """Write the HTML page of a trace."""
     from tracekit.exporters.html import sections
 
-    path.write_text(sections.build_document(view, progress).render(), "utf-8", newline="\n")
+    path.write_text(sections.build_page(view, progress).render(), "utf-8", newline="\n")
 
 
 def write_many(traces: ManyTraces, path: Path, progress: Progress) -> None:
     """Write an HTML page that shows several ranks side by side."""
     from tracekit.exporters.html import ranks
 
-    path.write_text(ranks.build_document(traces, progress).render(), "utf-8", newline="\n")
+    path.write_text(ranks.build_page(traces, progress).render(), "utf-8", newline="\n")
 
 
 EXPORTER = Exporter(

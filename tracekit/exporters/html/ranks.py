@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.exporters.html.sections import WHOLE_CAPTURE
-from tracekit.pages.document import Document, Section, build_chart
+from tracekit.pages.document import ExportedPage, Section, build_chart
 from tracekit.pages.tables import build_frame_table
 from tracekit.pages.values import NANOSECONDS, format_value
 from tracekit.plots import recipes as plots
@@ -48,7 +48,7 @@ _ITERATIONS = (
 _CLOCKS = (*("rank", "method", "offset_ns", "drift_ppm", "collective_count", "residual_ns", "max_residual_ns"),)
 
 
-def build_document(traces: ManyTraces, progress: Progress) -> Document:
+def build_page(traces: ManyTraces, progress: Progress) -> ExportedPage:
     """Build the HTML page that shows several ranks side by side.
 
     Args:
@@ -68,7 +68,7 @@ def build_document(traces: ManyTraces, progress: Progress) -> Document:
     ]
     title = f"GPU profiles of {len(traces.parts)} ranks"
     missing = _list_missing_sections(traces, {section.title for section in sections})
-    return Document(title, sections, "", missing, traces.list_notices(), _NOTHING_TO_DRAW)
+    return ExportedPage(title, sections, "", missing, traces.list_notices(), _NOTHING_TO_DRAW)
 
 
 _NOTHING_TO_DRAW = "The captures contain nothing to draw: no GPU activities, and no communication between ranks."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tracekit import schemas
 from tracekit.errors import MissingTableError, TracekitError
 from tracekit.pages.columns import ColumnText, describe_columns
-from tracekit.pages.document import Document, Section, build_chart, build_description_list
+from tracekit.pages.document import ExportedPage, Section, build_chart, build_description_list
 from tracekit.pages.tables import build_frame_table, build_table
 from tracekit.pages.values import BYTES, NANOSECONDS, PERCENT, POINT, build_value, format_value
 from tracekit.plots import bars, draw_figure
@@ -44,7 +44,7 @@ _METADATA = {
 """The properties of the capture that are shown. None of them identifies people or machines."""
 
 
-def build_document(view: View, progress: Progress) -> Document:
+def build_page(view: View, progress: Progress) -> ExportedPage:
     """Build the HTML page of a trace."""
     builder = _SectionsBuilder(view)
     sections: list[Section] = []
@@ -55,7 +55,7 @@ def build_document(view: View, progress: Progress) -> Document:
             built = [replace(section, notes=[*section.notes, *notes]) for section in built]
         sections.extend(built)
         progress(number, len(_SECTIONS))
-    return Document(
+    return ExportedPage(
         hide_host(view.name) or "GPU profile",
         sections,
         _describe_gpus(view),
