@@ -66,24 +66,75 @@ def test_activities_of_one_gpu() -> None:
         assert second.height == every.filter(device_id=1).height > 0
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 99), st.integers(-5, 5)), max_size=60), st.integers(1, 9))
-def test_extremes_of_each_bin_are_kept(rows: list[tuple[int, int, int]], bins: int) -> None:
-    samples = pl.DataFrame(sorted(rows, key=lambda r: r[1]), ["s", "timestamp_ns", "v"], orient="row")
-    samples = samples.cast(pl.Int64).with_row_index("id")
-    found = timeline.reduce_samples(samples, by=["s"], value_column="v", bins=bins)
-    assert found["id"].is_sorted()
-    assert found.height == len(set(found["id"])) <= max(bins, 2 * 3 * bins)
-    if samples.height <= bins:
-        assert found.equals(samples)
+@given(activities, st.integers(1, 9))
+def test_the_utilization_of_the_parts_of_bins(rows: list[tuple[int, int, int]], bins: int) -> None:
+    found = timeline.compute_utilization_in_bins(pl.DataFrame(rows, TIMES, orient="row"), bins)
+    busy = {(d, t) for d, start, end in rows for t in range(start, end)}
+    assert found.drop("min_percent", "max_percent").equals(
+        timeline.compute_busy_times(pl.DataFrame(rows, TIMES, orient="row"), bins)
+    )
+    for device, start, end, busy_ns, low, high in found.iter_rows():
+        moments = [(device, t) in busy for t in range(start, end)]
+        if max(found["end_ns"] - found["start_ns"]) <= 16:  # parts of one nanosecond, or of two
+            assert low <= 100 * busy_ns / (end - start) <= high
+            assert (low > 0) <= any(moments)
+            assert (high > 0) == any(moments)
+
+
+def test_one_short_kernel_is_a_peak() -> None:
+    rows = pl.DataFrame([(0, 0, 1), (0, 500_000, 501_000), (0, 999_999, 1_000_000)], TIMES, orient="row")
+    bins = timeline.compute_utilization_in_bins(rows, 10)
+    assert bins["max_percent"].round(1).to_list()[5] == 16.0
+    assert bins["busy_ns"].to_list()[5] == 1000
+
+
+samples_of_series = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 99), st.one_of(st.none(), st.integers(-5, 5))), max_size=60
+)
+
+
+@given(samples_of_series, st.integers(1, 20), st.sampled_from(["median", "last"]))
+def test_every_sample_lies_in_the_band_of_its_bin(
+    drawn: list[tuple[int, int, int | None]], limit: int, summary: str
+) -> None:
+    schema = {"s": pl.Int64, "timestamp_ns": pl.Int64, "v": pl.Int64}
+    samples = pl.DataFrame(sorted(drawn, key=lambda r: r[1]), schema, orient="row")
+    rows = timeline.reduce_samples(samples, by=["s"], value_column="v", summary=summary, rows=limit)  # type: ignore[arg-type]
+    assert rows["timestamp_ns"].is_sorted()
+    if samples.height <= limit:
+        assert rows.select("s", "timestamp_ns", "v").equals(samples.select("s", "timestamp_ns", "v"))
+        assert rows["minimum"].equals(samples["v"], check_names=False)
         return
+    bins = max(1, limit // samples["s"].n_unique())
+    assert rows.height <= bins * samples["s"].n_unique()
     times = samples["timestamp_ns"]
     width = (times.max() - times.min()) // bins + 1  # type: ignore[operator]
+    expected = {}
     for series in (0, 1):
         for nth in range(bins):
-            inside = (pl.col("s") == series) & ((pl.col("timestamp_ns") - times.min()) // width == nth)
-            every, kept = samples.filter(inside), found.filter(inside)
-            assert (every["v"].min(), every["v"].max()) == (kept["v"].min(), kept["v"].max())
-            assert every["id"].max() == kept["id"].max()
+            inside = [
+                (t, v)
+                for s, t, v in samples.rows()
+                if (s, (t - times.min()) // width) == (series, nth) and v is not None  # type: ignore[operator]
+            ]
+            if inside:
+                values = np.array([v for _, v in inside])
+                middle = int(np.sort(values)[(len(values) - 1) // 2]) if summary == "median" else int(values[-1])
+                first = inside[int(values.argmax())][0]
+                extremes = int(values.min()), int(values.max()), first, len(values)
+                expected[series, inside[0][0]] = (middle, *extremes)
+    assert {(r["s"], r["timestamp_ns"]): (*r.values(),)[2:] for r in rows.iter_rows(named=True)} == expected
+
+
+def test_one_sample_in_a_million_is_visible() -> None:
+    values = np.zeros(1_000_000, np.int64)
+    values[777_777] = 9
+    samples = pl.select(
+        timestamp_ns=pl.int_range(1_000_000, dtype=pl.Int64), s=pl.lit(0), v=pl.lit(pl.Series(values.tolist()))
+    )
+    rows = timeline.reduce_samples(samples, by=["s"], value_column="v", summary="median", rows=500)
+    assert rows.filter(maximum=9)["maximum_ns"].to_list() == [777_777]
+    assert (rows["v"].max(), rows["sample_count"].sum(), rows.height) == (0, 1_000_000, 500)
 
 
 def test_memory_changes_are_those_of_the_report() -> None:
@@ -93,7 +144,7 @@ def test_memory_changes_are_those_of_the_report() -> None:
         assert rows["used_bytes"].to_list() == report["Used (bytes)"].to_list()
         few = timeline.read_memory_changes(trace.frame, 12)
         assert few.height < rows.height
-        assert few["used_bytes"].max() == rows["used_bytes"].max()
+        assert few["max_bytes"].max() == rows["used_bytes"].max()
     assert timeline.read_memory_changes(declared(), 5).is_empty()
 
 
@@ -130,7 +181,7 @@ def test_metrics_in_percent_come_first() -> None:
         ]
         rows = timeline.read_metric_samples(trace.frame, names[:2], 100_000)
         assert rows.height == 672
-        assert timeline.read_metric_samples(trace.frame, names[:2], 60)["value"].max() == rows["value"].max()
+        assert timeline.read_metric_samples(trace.frame, names[:2], 60)["max_value"].max() == rows["value"].max()
     clocks = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "metric": ["Clock [MHz]"], "value": [5]})
     assert timeline.find_names_of_highest_metrics(declared(gpu_metrics=clocks), 2) == ["Clock [MHz]"]
 
@@ -181,9 +232,44 @@ def test_many_iterations_become_bins_of_means() -> None:
     ]  # fmt: skip
     longest = [(0, 4, "a"), (1, 6, "b"), (3, 10, "d"), (4, 12, None)]
     assert rows.select("longest", "longest_ns", "longest_name").rows() == longest
+    shortest = [(0, 4, "a"), (1, 6, "b"), (2, 8, "c"), (4, 12, None)]
+    assert rows.select("shortest", "shortest_ns", "shortest_name").rows() == shortest
     exact = overview.merge_iterations_into_bins(table, 5)
     assert exact["first"].to_list() == exact["last"].to_list() == [0, 1, 2, 3, 4]
     assert overview.merge_iterations_into_bins(table.clear(), 5).is_empty()
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.integers(0, 3), st.integers(1, 40))
+def test_outliers_are_far_from_the_median(durations: list[int], warm_up: int, limit: int) -> None:
+    count = len(durations)
+    table = pl.DataFrame(
+        {
+            "iteration": range(count),
+            "is_aggregated": [True] * count,
+            "is_warm_up": [n < warm_up for n in range(count)],
+            "window_start_ns": [0] * count,
+            "window_end_ns": durations,
+            "name": [f"step {n}" for n in range(count)],
+            **dict.fromkeys(overview.PART_COLUMNS.values(), [0] * count),
+        },
+        schema_overrides=dict.fromkeys(("iteration", "window_start_ns", "window_end_ns"), pl.Int64),
+    )
+    rows = overview.merge_iterations_into_bins(table, limit)
+    steady = np.array(durations[warm_up:])
+    outliers: set[int] = set()
+    if len(steady) >= 4:
+        distance = np.abs(steady - np.median(steady))
+        far = distance > max(5 * np.median(distance), 0.05 * np.median(steady))
+        outliers = {int(n) + warm_up for n in np.flatnonzero(far)}
+    assert rows["outlier_count"].sum() == len(outliers)
+    for row in rows.iter_rows(named=True):
+        inside = durations[row["first"] : row["last"] + 1]
+        assert (row["shortest_ns"], row["longest_ns"]) == (min(inside), max(inside))
+        assert row["outlier_count"] == sum(row["first"] <= n <= row["last"] for n in outliers)
+        for kind in ("longest", "shortest"):
+            assert durations[row[kind]] == row[f"{kind}_ns"]
+            assert row[f"{kind}_is_outlier"] == (row[kind] in outliers)
+            assert row[f"{kind}_name"] == f"step {row[kind]}"
 
 
 def test_bins_do_not_mix_the_warm_up_with_other_iterations_outside() -> None:

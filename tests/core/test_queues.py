@@ -110,13 +110,16 @@ def test_calls_before_the_selected_time_count() -> None:
 
 def test_the_figure_shows_the_longest_queues_with_their_extremes() -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as trace:
-        drawn, every = trace.plot.queue_length(2), trace.plot.queue_length()
+        drawn, every = (
+            [line for line in figure.data if line.name]
+            for figure in (trace.plot.queue_length(2), trace.plot.queue_length())
+        )
         report = trace.stats("queue_length")
     longest = report.sort("Max", descending=True)["Max"].to_list()
-    assert [max(line.y) for line in drawn.data] == longest[:2]
-    assert sorted((max(line.y) for line in every.data), reverse=True) == longest
-    assert [line.name for line in drawn.data] == ["GPU 0, stream 7", "GPU 0, stream 17"]
-    assert {line.name[-13:] for line in every.data} == {", process 926", ", process 927"}
+    assert [max(line.y) for line in drawn] == longest[:2]
+    assert sorted((max(line.y) for line in every), reverse=True) == longest
+    assert [line.name for line in drawn] == ["GPU 0, stream 7", "GPU 0, stream 17"]
+    assert {line.name[-13:] for line in every} == {", process 926", ", process 927"}
     with (
         tk.load(FIXTURES / "cpu_only.sqlite") as trace,
         pytest.raises(MissingTableError, match="launches were recorded"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import tracekit as tk
 from tracekit.core import intervals
 from tracekit.core.figures import timeline
 from tracekit.pages.document import read_style
-from tracekit.plots import FIGURES, bars, labels, lines, theme
+from tracekit.plots import FIGURES, bars, labels, lines, svg, theme
 from tracekit.registry.analyses import list_analyses
 from tracekit.text import shorten_middle
 
@@ -84,27 +85,28 @@ def test_nothing_to_draw_says_what_to_record() -> None:
         trace.plot.roofline()
 
 
-def test_colors_have_contrast_to_the_dark_background() -> None:
-    panel = read_style().partition('data-theme="dark"')[2].partition("--panel: ")[2][:7]
+def test_colors_have_contrast_to_the_background() -> None:
+    """The colors of figures and of drawings are the same. Marks need a contrast of 3, and texts one of 4.5."""
+    drawings, page = (
+        [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6})", rule)) for rule in re.findall(r":root[^{}]*{([^{}]*)}", text)]
+        for text in (svg.load_style_sheet(), read_style())
+    )
+    light, *dark = drawings
+    assert dark == [dark[0]] * 2
+    colors = {f"c{n}": color for n, color in enumerate(theme.COLORS)} | {"longest": theme.LONGEST_COLOR}
+    assert {name: light[name] for name in colors} == {name: color.lower() for name, color in colors.items()}
+    assert {name: dark[0][name] for name in colors} == {n: theme.DARK_COLORS[c].lower() for n, c in colors.items()}
     assert {*theme.COLORS, *theme.PART_COLORS.values(), theme.GRAPH_COLOR} <= set(theme.DARK_COLORS)
-    assert (
-        min(
-            theme.compute_contrast_ratio(c, b)
-            for c in theme.DARK_COLORS.values()
-            for b in (theme.DARK.background, panel)
-        )
-        >= 4.5
-    )
     assert len(set(theme.DARK_COLORS.values())) == len(theme.DARK_COLORS)
+    for shades, panel in ((light, page[0]["panel"]), (light | dark[0], page[1]["panel"])):
+        contrast = {n: theme.compute_contrast_ratio(color, panel) for n, color in shades.items() if len(color) == 7}
+        assert min(contrast[name] for name in (*colors, "outside", "axis")) >= 3
+        assert min(contrast[name] for name in ("chart-text", "chart-dim")) >= 4.5
+        texts = {n: {"#fff": "#ffffff", "#000": "#000000"}[shades[f"t{n}"]] for n in range(10)}
+        assert min(theme.compute_contrast_ratio(text, shades[f"c{n}"]) for n, text in texts.items()) >= 4.5
     assert theme.compute_contrast_ratio("#000000", "#ffffff") == pytest.approx(21)
-    assert (
-        min(
-            theme.compute_contrast_ratio(theme.choose_text_color(c), c)
-            for pair in theme.DARK_COLORS.items()
-            for c in pair
-        )
-        >= 4.5
-    )
+    every = [color for pair in theme.DARK_COLORS.items() for color in pair]
+    assert min(theme.compute_contrast_ratio(theme.choose_text_color(c), c) for c in every) >= 4.5
 
 
 @pytest.mark.slow
@@ -132,7 +134,7 @@ def test_parts_have_one_color_in_all_figures(amp: tk.Trace) -> None:
     plot = amp.rollup(include_warm_up=True).plot
     breakdown, iterations = plot.time_breakdown(), plot.iterations()
     colors = [t.marker.color for t in breakdown.data]
-    assert colors == [t.marker.color for t in iterations.data] == list(theme.PART_COLORS.values())
+    assert colors == [t.marker.color for t in iterations.data if t.type == "bar"] == list(theme.PART_COLORS.values())
     assert len(set(colors)) == 7
     assert sum(t.x[0] for t in breakdown.data) == pytest.approx(100)
 
@@ -140,7 +142,7 @@ def test_parts_have_one_color_in_all_figures(amp: tk.Trace) -> None:
 def test_iterations_are_those_of_the_table(amp: tk.Trace) -> None:
     rolled = amp.rollup(iterations=(1, 2))
     table = rolled.frame("iterations").collect()
-    *parts, warm_up, outside = rolled.plot.iterations().data
+    *parts, warm_up, outside = (t for t in rolled.plot.iterations().data if t.type == "bar")
     assert [[round(ns * 1e6) for ns in t.y] for t in parts] == [
         table.filter("is_aggregated")[c].to_list() for c in table.columns if c.startswith("in_")
     ]
@@ -173,7 +175,9 @@ def test_top_lists_have_exact_numbers(amp: tk.Trace) -> None:
 
 
 def test_utilization_over_time_is_exact(amp: tk.Trace) -> None:
-    line = amp.plot.utilization_over_time(bins=10).data[0]
+    low, high, line = amp.plot.utilization_over_time(bins=10).data
+    assert all(a <= b <= c for a, b, c in zip(low.y[:10], line.y[:10], high.y[:10], strict=True))
+    assert (high.fill, len(high.y)) == ("tonexty", 11)
     assert len(line.x) == 11
     assert line.line.shape == "hv"
     busy = [int(h.partition("busy for ")[2].partition(" ns")[0].replace(",", "")) for h in line.customdata[:10]]
@@ -264,6 +268,8 @@ def test_names_are_text() -> None:
     assert figure.layout.yaxis.tickvals == (0, 1, 2)
     assert figure.layout.yaxis.ticktext[2] == "unknown"
     changes = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "memory_kind": [EVIL], "used_bytes": [5]})
+    bounds = {"min_bytes": 5, "max_bytes": 5, "maximum_ns": 1, "sample_count": 1}
+    changes = changes.with_columns(**{name: pl.lit(value) for name, value in bounds.items()})
     assert "<" not in lines.draw_memory_usage(changes).data[0].name
 
 

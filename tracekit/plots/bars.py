@@ -17,8 +17,10 @@ from tracekit.plots.labels import (
     format_nanoseconds,
     format_short_label,
 )
+from tracekit.plots.peaks import Peak, choose_highest_duration, mark_peaks
 from tracekit.plots.theme import (
     COLORS,
+    FEW,
     GRAPH_COLOR,
     LEDGER_CLASSES,
     LONGEST_COLOR,
@@ -182,17 +184,24 @@ def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 def draw_iterations(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the duration of each iteration as a bar that is divided into parts, such as Tensor Core kernels and I/O.
 
-    If there are many iterations, a bar shows the mean of several iterations, and a marker above it the longest of them.
-    Bars of iterations that are not aggregated are hatched in gray and not divided into parts. The legend states which
-    of them are warm-up.
+    If there are many iterations, a bar shows the mean of several iterations, and a line connects the shortest and the
+    longest of them. Outliers are marked, and the longest of them are named. Bars of iterations that are not aggregated
+    are hatched in gray and not divided into parts. The legend states which of them are warm-up. Neither the warm-up nor
+    extreme outliers set the scale: they are cut off and named.
 
     Args:
         bins: One row per bar: ``first`` and ``last`` (first and last iteration that the bar shows), ``duration_ns``,
             ``is_aggregated``, ``is_warm_up``, a column with the time of each part of ``PART_NAMES`` in ns, ``longest``,
-            ``longest_ns`` and ``longest_name`` (number, duration and name of the longest iteration of the bar).
+            ``longest_ns``, ``longest_name`` and ``longest_is_outlier`` (number, duration and name of the longest
+            iteration of the bar, and whether it is an outlier), and the same columns of the ``shortest`` iteration.
         dark: Whether to use the dark template.
     """
-    factor, unit = choose_time_unit(bins["longest_ns"])
+    steady = bins.filter(~pl.col("is_warm_up") & ~pl.col("longest_is_outlier"))
+    outliers = bins.filter(~pl.col("is_warm_up") & pl.col("longest_is_outlier"))
+    highest = choose_highest_duration(
+        steady["longest_ns"], outliers["longest_ns"], bins.filter("is_warm_up")["longest_ns"]
+    )
+    factor, unit = choose_time_unit(bins["longest_ns"] if highest is None else [highest])
     inside, outside = bins.filter("is_aggregated"), bins.filter(~pl.col("is_aggregated"))
     position, width = _compute_bar_centers_and_widths(inside)
     bars = [
@@ -216,10 +225,12 @@ def draw_iterations(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
         if rows.height
     ]
     if (bins["first"] < bins["last"]).any():
-        bars.append(_draw_longest_iterations(bins, factor))
+        bars.append(_draw_ranges_of_durations(bins, factor))
+    bars += _draw_outliers(bins, factor)
     drawn = create_figure(bars, dark=dark, title="Iterations", x_title="Iteration", y_title=f"Duration ({unit})")
     drawn.update_layout(barmode="stack", legend_traceorder="normal")
-    return drawn.update_xaxes(tickformat=",d")
+    drawn.update_xaxes(tickformat=",d", dtick=1 if bins.height <= FEW else None)
+    return mark_peaks(drawn, _find_peaks(bins), highest, factor, dark=dark)
 
 
 def _draw_iterations_outside(bins: pl.DataFrame, name: str, pattern: str, factor: float) -> Any:
@@ -243,21 +254,78 @@ def _draw_iterations_outside(bins: pl.DataFrame, name: str, pattern: str, factor
     )
 
 
-def _draw_longest_iterations(bins: pl.DataFrame, factor: float) -> Any:
-    """Return markers at the duration of the longest iteration of each bar."""
-    labels = [
-        f"Longest: {format_hover_name(name or f'iteration {number:,}')}<br>{format_nanoseconds(time)}"
-        for number, time, name in bins.select("longest", "longest_ns", "longest_name").iter_rows()
-    ]
+def _draw_ranges_of_durations(bins: pl.DataFrame, factor: float) -> Any:
+    """Return a line from the shortest to the longest iteration of each bar."""
+    x, y, hover = [], [], []
+    extremes = zip(_compute_bar_centers_and_widths(bins)[0], bins.iter_rows(named=True), strict=True)
+    for position, row in extremes:
+        text = f"{_format_extreme(row, 'longest')}<br>{_format_extreme(row, 'shortest')}"
+        x += [position, position, None]
+        y += [row["shortest_ns"] / factor, row["longest_ns"] / factor, None]
+        hover += [text, text, ""]
     return import_graph_objects().Scatter(
-        x=_compute_bar_centers_and_widths(bins)[0],
-        y=[ns / factor for ns in bins["longest_ns"]],
-        mode="markers",
-        name="Longest iteration of the bar",
-        marker={"symbol": "line-ew", "size": 7, "line": {"width": 2, "color": LONGEST_COLOR}},
-        customdata=labels,
+        x=x,
+        y=y,
+        mode="lines",
+        name="Shortest to longest iteration of the bar",
+        line={"color": LONGEST_COLOR, "width": 1},
+        customdata=hover,
         hovertemplate=_HOVER,
     )
+
+
+def _draw_outliers(bins: pl.DataFrame, factor: float) -> list[Any]:
+    """Return markers at the longest and at the shortest iteration of each bar that are outliers, if there are any."""
+    positions = _compute_bar_centers_and_widths(bins)[0]
+    points = [
+        (position, row[f"{kind}_ns"], _format_extreme(row, kind))
+        for kind in ("longest", "shortest")
+        for position, row in zip(positions, bins.iter_rows(named=True), strict=True)
+        if row[f"{kind}_is_outlier"] and (kind == "longest" or row["shortest"] != row["longest"])
+    ]
+    count = int(bins["outlier_count"].sum())
+    outliers = import_graph_objects().Scatter(
+        x=[position for position, _, _ in points],
+        y=[ns / factor for _, ns, _ in points],
+        mode="markers",
+        name=f"Outliers: {count:,}",
+        marker={"symbol": "diamond", "size": 6, "color": LONGEST_COLOR},
+        customdata=[text for _, _, text in points],
+        hovertemplate=_HOVER,
+    )
+    return [outliers] if points else []
+
+
+def _find_peaks(bins: pl.DataFrame) -> list[Peak]:
+    """Return the longest iteration of each bar."""
+    return [
+        Peak(
+            position,
+            row["longest_ns"],
+            "warm-up" if row["is_warm_up"] else _name_iteration(row["longest"], row["longest_name"]),
+            row["longest_is_outlier"],
+            _format_extreme(row, "longest"),
+        )
+        for position, row in zip(_compute_bar_centers_and_widths(bins)[0], bins.iter_rows(named=True), strict=True)
+    ]
+
+
+def _name_iteration(number: int, name: str | None) -> str:
+    return format_short_label(name) if name and len(name) <= _SHORT_NAME else f"iteration {number:,}"
+
+
+_SHORT_NAME = 16
+
+
+def _format_extreme(row: dict[str, Any], kind: str) -> str:
+    """Return the hover text of the longest or shortest iteration of a bar."""
+    number, ns, name = row[kind], row[f"{kind}_ns"], row[f"{kind}_name"]
+    note = "<br>outlier: far from the median" if row[f"{kind}_is_outlier"] else ""
+    if row["first"] < row["last"]:
+        who = f"{kind.capitalize()}: {format_hover_name(name or f'iteration {number:,}')}"
+    else:
+        who = f"Iteration {number:,}" + (f": {format_hover_name(name)}" if name else "")
+    return f"{who}<br>{format_nanoseconds(ns)}{note}"
 
 
 def _compute_bar_centers_and_widths(bins: pl.DataFrame) -> tuple[list[float], list[float]]:

@@ -18,6 +18,8 @@ from tracekit.plots.labels import (
 from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plotly.graph_objects import Figure
 
 _LIMITERS = {
@@ -96,73 +98,93 @@ def _draw_roof_line(rows: pl.DataFrame) -> Any:
 def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the utilization of GPUs over time, in percent of each time bin, with one line per GPU.
 
+    A band around the line extends from the lowest to the highest utilization in the parts of each bin.
+
     Args:
-        bins: One row per GPU and time bin, with the columns ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
+        bins: One row per GPU and time bin, with the columns ``device_id``, ``start_ns``, ``end_ns``, ``busy_ns``,
+            ``min_percent`` and ``max_percent``.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(bins["end_ns"])
     lines = []
     for nth, rows in enumerate(bins.partition_by("device_id", maintain_order=True)):
         device = rows["device_id"][0]
-        columns = list(zip(rows["start_ns"], rows["end_ns"], rows["busy_ns"], strict=True))
+        columns = list(rows.select("start_ns", "end_ns", "busy_ns", "min_percent", "max_percent").iter_rows())
         hover = [
-            f"GPU {device}: {100 * busy / (end - start):.2f}%<br>busy for {format_nanoseconds(busy)}"
-            f"<br>from {format_integer(start)} to {format_integer(end)} ns"
-            for start, end, busy in columns
+            f"GPU {device}: {100 * busy / (end - start):.2f}%, from {low:.2f} to {high:.2f}% in parts of this time"
+            f"<br>busy for {format_nanoseconds(busy)}<br>from {format_integer(start)} to {format_integer(end)} ns"
+            for start, end, busy, low, high in columns
         ]
-        line = _draw_line(
-            [start / factor for start, _, _ in columns] + [columns[-1][1] / factor],
-            [100 * busy / (end - start) for start, end, busy in columns] + [None],
-            [*hover, ""],
-            f"GPU {device}",
-            nth,
-        )
-        line.update(line_shape="hv", fill="tozeroy" if bins["device_id"].n_unique() == 1 else None)
+        x = [start / factor for start, *_ in columns] + [columns[-1][1] / factor]
+        percent = [100 * busy / (end - start) for start, end, busy, *_ in columns]
+        low, high = (rows[name].append(rows[name].tail(1)) for name in ("min_percent", "max_percent"))
+        lines += _draw_band(x, low, high, nth, shape="hv")
+        line = _draw_line(x, [*percent, None], [*hover, ""], f"GPU {device}", nth)
+        line.update(line_shape="hv")
         lines.append(line)
     drawn = create_figure(
-        lines,
+        _order_bands_first(lines),
         dark=dark,
         title="GPU utilization over time",
         x_title=f"Time since the start of the capture ({unit})",
         y_title="Busy (%)",
     )
-    drawn.update_layout(showlegend=len(lines) > 1, legend_y=-0.25)
+    drawn.update_layout(showlegend=bins["device_id"].n_unique() > 1, legend_y=-0.25)
     return drawn.update_yaxes(range=[0, 100])
 
 
 def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the memory in use over time, with one line per device and kind of memory, and a marker at each peak.
 
+    A band around the line extends from the least to the most memory in use in each bin of time.
+
     Args:
-        changes: One row per change of the memory in use, in order of time, with the columns ``timestamp_ns``,
-            ``device_id``, ``memory_kind`` and ``used_bytes``.
+        changes: One row per change of the memory in use, or per bin of time, in order of time, with the columns
+            ``timestamp_ns``, ``device_id``, ``memory_kind``, ``used_bytes``, ``min_bytes``, ``max_bytes``,
+            ``maximum_ns`` and ``sample_count``.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(changes["timestamp_ns"])
-    byte_factor, byte_name = choose_byte_unit(changes["used_bytes"])
-    lines = []
+    byte_factor, byte_name = choose_byte_unit(changes["max_bytes"])
+    lines: list[Any] = []
     for nth, rows in enumerate(changes.partition_by("device_id", "memory_kind", maintain_order=True)):
         name = f"GPU {rows['device_id'][0]}: {format_short_label(rows['memory_kind'][0])}"
-        points = list(zip(rows["timestamp_ns"], rows["used_bytes"], strict=True))
-        hover = [f"{name}<br>{format_bytes(used)}<br>at {format_integer(time)} ns" for time, used in points]
-        line = _draw_line([t / factor for t, _ in points], [used / byte_factor for _, used in points], hover, name, nth)
-        top = rows["used_bytes"].arg_max() or 0
-        time, used = points[top]
+        hover = [
+            f"{name}<br>{format_bytes(used)}<br>at {format_integer(time)} ns"
+            + _format_range("changes from here on", count, (low, high), peak, format_bytes)
+            for time, used, low, high, peak, count in rows.select(
+                "timestamp_ns", "used_bytes", "min_bytes", "max_bytes", "maximum_ns", "sample_count"
+            ).iter_rows()
+        ]
+        x, y, low, high = (
+            rows[column] / unit_size
+            for column, unit_size in (
+                ("timestamp_ns", factor),
+                ("used_bytes", byte_factor),
+                ("min_bytes", byte_factor),
+                ("max_bytes", byte_factor),
+            )
+        )
+        lines += _draw_band(x.to_list(), low, high, nth, shape="hv")
+        lines.append(_draw_line(x.to_list(), y.to_list(), hover, name, nth).update(line_shape="hv"))
+        top = rows.row(rows["max_bytes"].arg_max() or 0, named=True)
         marker = import_graph_objects().Scatter(
-            x=[time / factor],
-            y=[used / byte_factor],
+            x=[top["maximum_ns"] / factor],
+            y=[top["max_bytes"] / byte_factor],
             mode="markers+text",
-            text=[f"peak {used / byte_factor:,.2f} {byte_name}"],
+            text=[f"peak {top['max_bytes'] / byte_factor:,.2f} {byte_name}"],
             textposition="top center",
             name=f"Peak of {name}",
             showlegend=False,
             marker={"symbol": "diamond", "size": 9, "color": COLORS[nth % len(COLORS)]},
-            customdata=[f"peak of {hover[top]}"],
+            customdata=[
+                f"peak of {name}<br>{format_bytes(top['max_bytes'])}<br>at {format_integer(top['maximum_ns'])} ns"
+            ],
             hovertemplate=_HOVER,
         )
-        lines += [line.update(line_shape="hv"), marker]
+        lines.append(marker)
     drawn = create_figure(
-        lines,
+        _order_bands_first(lines),
         dark=dark,
         title="Memory in use",
         x_title=f"Time since the start of the capture ({unit})",
@@ -181,21 +203,23 @@ def draw_queue_lengths(lengths: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     factor, unit = choose_time_unit(lengths["timestamp_ns"])
     several = lengths["process_id"].n_unique() > 1
-    lines = []
+    lines: list[Any] = []
     by = ("process_id", "device_id", "context_id", "stream_id")
     for nth, (queue, rows) in enumerate(lengths.partition_by(by, maintain_order=True, as_dict=True).items()):
         process, device, context, stream = queue
         name = f"GPU {device}, stream {stream}" + (f", process {process}" if several else "")
-        points = list(zip(rows["timestamp_ns"], rows["length"], strict=True))
+        columns = rows.select("timestamp_ns", "length", "min_length", "max_length", "maximum_ns", "sample_count")
         hover = [
             f"{name}, context {context}<br>{format_integer(length)} operations wait<br>since {format_integer(time)} ns"
-            for time, length in points
+            + _format_range("changes from here on", count, (low, high), peak, format_integer)
+            for time, length, low, high, peak, count in columns.iter_rows()
         ]
-        line = _draw_line([t / factor for t, _ in points], [length for _, length in points], hover, name, nth)
-        lines.append(line.update(line_shape="hv"))
+        x = (rows["timestamp_ns"] / factor).to_list()
+        lines += _draw_band(x, rows["min_length"], rows["max_length"], nth, shape="hv")
+        lines.append(_draw_line(x, rows["length"].to_list(), hover, name, nth).update(line_shape="hv"))
     x_title = f"Time since the start of the capture ({unit})"
     title, y_title = "Queue of each stream", "Operations that have not started"
-    drawn = create_figure(lines, dark=dark, title=title, x_title=x_title, y_title=y_title)
+    drawn = create_figure(_order_bands_first(lines), dark=dark, title=title, x_title=x_title, y_title=y_title)
     drawn.update_layout(showlegend=True, legend_y=-0.25)
     return drawn.update_yaxes(rangemode="tozero")
 
@@ -204,8 +228,9 @@ def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw GPU metrics over time, with one line per GPU and metric.
 
     Args:
-        samples: One row per sample of a metric, in order of time, with the columns ``timestamp_ns``, ``device_id``,
-            ``metric`` and ``value``.
+        samples: One row per sample of a metric, or per bin of time, in order of time, with the columns
+            ``timestamp_ns``, ``device_id``, ``metric``, ``value``, ``min_value``, ``max_value``, ``maximum_ns`` and
+            ``sample_count``. A band extends from the lowest to the highest value of each bin.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(samples["timestamp_ns"])
@@ -214,19 +239,63 @@ def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
     for nth, rows in enumerate(samples.partition_by("device_id", "metric", maintain_order=True)):
         device, metric = rows["device_id"][0], rows["metric"][0]
         name = f"GPU {device}: {format_short_label(metric)}" if several else format_short_label(metric)
-        points = list(zip(rows["timestamp_ns"], rows["value"], strict=True))
         hover = [
             f"GPU {device}: {format_hover_name(metric)}<br>{format_integer(value)}<br>at {format_integer(time)} ns"
-            for time, value in points
+            + _format_range("samples, of which this is the median", count, (low, high), peak, format_integer)
+            for time, value, low, high, peak, count in rows.select(
+                "timestamp_ns", "value", "min_value", "max_value", "maximum_ns", "sample_count"
+            ).iter_rows()
         ]
-        lines.append(_draw_line([t / factor for t, _ in points], [v for _, v in points], hover, name, nth))
+        x = (rows["timestamp_ns"] / factor).to_list()
+        lines += _draw_band(x, rows["min_value"], rows["max_value"], nth)
+        lines.append(_draw_line(x, rows["value"].to_list(), hover, name, nth))
     percent = all((name or "").endswith("%]") for name in samples["metric"].unique())
     y = "Share of the peak (%)" if percent else "Value (unit in brackets)"
     drawn = create_figure(
-        lines, dark=dark, title="GPU metrics", x_title=f"Time since the start of the capture ({unit})", y_title=y
+        _order_bands_first(lines),
+        dark=dark,
+        title="GPU metrics",
+        x_title=f"Time since the start of the capture ({unit})",
+        y_title=y,
     )
     drawn.update_layout(showlegend=True, legend_y=-0.25)
     return drawn.update_yaxes(rangemode="tozero")
+
+
+def _format_range(
+    noun: str, count: int, extremes: tuple[Any, Any], highest_ns: int, format_value: Callable[[Any], str]
+) -> str:
+    """Return the lines of a hover text that describe the values in a bin, or an empty string if there is one value."""
+    if count == 1:
+        return ""
+    return (
+        f"<br>{count:,} {noun}: {' to '.join(map(format_value, extremes))}"
+        f"<br>the highest at {format_integer(highest_ns)} ns"
+    )
+
+
+def _draw_band(x: list[float], low: pl.Series, high: pl.Series, style_index: int, shape: str = "linear") -> list[Any]:
+    """Return two plotly traces that fill the area between the lowest and highest values, or none if all are equal."""
+    if (low == high).all():
+        return []
+    color = COLORS[style_index % len(COLORS)]
+    ends = [
+        import_graph_objects().Scatter(
+            x=x,
+            y=values.to_list(),
+            mode="lines",
+            line={"color": color, "width": 0, "shape": shape},
+            showlegend=False,
+            hoverinfo="skip",
+        )
+        for values in (low, high)
+    ]
+    return [ends[0], ends[1].update(fill="tonexty")]
+
+
+def _order_bands_first(lines: list[Any]) -> list[Any]:
+    """Return plotly traces in an order in which no band covers a line."""
+    return sorted(lines, key=lambda line: line.line.width != 0)
 
 
 def _draw_line(x_values: list[float], y_values: list[Any], hover_texts: list[str], name: str, style_index: int) -> Any:

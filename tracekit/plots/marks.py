@@ -156,7 +156,7 @@ def draw_tooltip_areas(series: Sequence[Sequence[Mark]], area: Area, *, vertical
         vertical: Whether positions are vertical coordinates.
     """
     low, length = (area.top, area.height) if vertical else (area.left, area.width)
-    positions = sorted({round(mark.position, 1) for marks in series for mark in marks})
+    positions = sorted({round(mark.position, 1) for marks in series for mark in marks if mark.tooltip})
     texts = [len(mark.tooltip) for marks in series for mark in marks[:_MAX_AREAS]]
     typical = max(1, sum(texts) // max(1, len(texts))) * max(1, sum(1 for marks in series if marks))
     count = max(12, min(_MAX_AREAS, _TOOLTIP_CHARACTERS // typical))
@@ -332,10 +332,11 @@ def draw_scatter(
         marker, line = trace.get("marker") or {}, trace.get("line") or {}
         color = find_color_class(line.get("color") or pick(marker.get("color"), 0), index)
         has_lines = "lines" in str(trace.get("mode", "lines"))
+        is_visible = line.get("width") != 0
         if trace.get("fill"):
             previous = series[index - 1] if trace["fill"] == "tonexty" and index else None
-            areas.append(_draw_filled_area(points, previous, y, color))
-        if has_lines:
+            areas.append(_draw_filled_area(points, previous, y, area, color=color, shape=str(line.get("shape"))))
+        if has_lines and is_visible:
             dash = str(line.get("dash") or "solid")
             path = "".join(map(write_line, _split_into_segments(points, str(line.get("shape")), area)))
             lines.append(tag.g(tag.path(d=path, class_=f"line {dash}"), class_=color))
@@ -349,10 +350,22 @@ def draw_scatter(
             ]
             is_open = "open" in str(pick(marker.get("symbol"), 0))
             markers.append(draw_marks(marks, f"{color} point open" if is_open else f"{color} point", merge=merge))
-        if has_lines or total > MAX_MARKS:
+        if "text" in str(trace.get("mode")):
+            markers += _label_points(shown, trace.get("text"), area)
+        if (has_lines and is_visible) or total > MAX_MARKS:
             described.append([Mark("", p.x, abs(p.value), p.tooltip) for p in shown])
     strips = list(draw_tooltip_areas(described, area))
     return [*areas, *lines, *markers, *strips] if total > MAX_MARKS else [*areas, *lines, *strips, *markers]
+
+
+def _label_points(points: Sequence[Point], texts: Any, area: Area) -> Iterator[Element]:
+    """Yield the texts above points. If there are many points, they have no texts."""
+    for nth, point in enumerate(points[:MAX_MARKS]):
+        text = read_text(pick(texts, nth))
+        half = measure_text(text) / 2
+        x = min(max(point.x, area.left + half), max(area.right - half, area.left))
+        y = max(point.y - point.size, area.top + 4)
+        yield tag.text(text, x=write_number(x), y=write_number(y), class_="note", text_anchor="middle")
 
 
 def _has_markers(trace: Mapping[str, Any]) -> bool:
@@ -405,13 +418,20 @@ def _keep_extremes(points: Sequence[Point], area: Area, columns: int) -> list[Po
 
 
 def _draw_filled_area(
-    points: Sequence[Point | None], previous: Sequence[Point | None] | None, y: Scale, color: str
+    points: Sequence[Point | None],
+    previous: Sequence[Point | None] | None,
+    y: Scale,
+    area: Area,
+    *,
+    color: str,
+    shape: str,
 ) -> Element:
-    upper = [(point.x, point.y) for point in points if point is not None]
-    if previous is not None:
-        lower = [(point.x, point.y) for point in previous if point is not None]
-    else:
-        lower = [(x, y.place(0)) for x, _ in (upper[:1] + upper[-1:])]
+    """Return the area between a line and the previous one, or between a line and zero."""
+    upper, lower = (
+        list(itertools.chain.from_iterable(_split_into_segments(line, shape, area)))
+        for line in (points, previous or ())
+    )
+    lower = lower if previous is not None else [(x, y.place(0)) for x, _ in (upper[:1] + upper[-1:])]
     path = write_line([*upper, *reversed(lower)]) + "z" if upper and lower else ""
     return tag.g(tag.path(d=path, class_="area"), class_=color)
 

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.plots.labels import choose_time_unit, format_integer, format_nanoseconds, format_short_label
-from tracekit.plots.theme import COLORS, GRAPH_COLOR, PART_COLORS, create_figure, import_graph_objects
+from tracekit.plots.theme import COLORS, FEW, GRAPH_COLOR, PART_COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS, _MAX_PIXELS, _LABELLED = 26, 1200, 40
-FEW = 12
-"""Maximum number of occurrences or iterations for which each one has a tick and a marker."""
 _PARTS = {
     "compute_ns": ("Computation", PART_COLORS["tensor_core"]),
     "hidden_ns": ("Computation and communication", GRAPH_COLOR),

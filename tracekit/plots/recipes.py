@@ -14,7 +14,7 @@ from tracekit.plots.labels import (
     format_nanoseconds,
     format_short_label,
 )
-from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
+from tracekit.plots.theme import COLORS, FEW, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,7 +127,7 @@ def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False)
     drawn = create_figure(
         traces, dark=dark, title=value_name + notes, x_title="Occurrence", y_title=f"{value_name} ({unit})"
     )
-    drawn.update_xaxes(dtick=1 if shown.height <= ranks.FEW else None)
+    drawn.update_xaxes(dtick=1 if shown.height <= FEW else None)
     return drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
 
 
@@ -139,7 +139,7 @@ def _draw_occurrence_line(rank_values: pl.Series, color_index: int, ns_per_unit:
     return import_graph_objects().Scatter(
         x=list(range(len(rank_values))),
         y=[None if value is None else value / ns_per_unit for value in rank_values],
-        mode="lines+markers" if len(rank_values) <= ranks.FEW else "lines",
+        mode="lines+markers" if len(rank_values) <= FEW else "lines",
         name=f"rank {rank_values.name}",
         line={"color": COLORS[color_index % len(COLORS)], "width": 1.5},
         customdata=hover,

@@ -50,6 +50,8 @@ COLORS = ("#0072B2", "#C48200", "#009E73", "#C06C9A", "#2F95D2", "#D55E00", "#7B
 DIRECTION_COLORS = {"fprop": "#0072B2", "bprop": "#D55E00", None: "#8A909A"}
 OUTSIDE_COLOR = "#8C919B"
 LONGEST_COLOR = "#C2185B"
+FEW = 12
+"""Maximum number of occurrences or iterations for which each one has a tick and a marker."""
 DARK_COLORS = {
     "#0072B2": "#3D8FD6",
     "#C48200": "#F0B020",
@@ -61,6 +63,7 @@ DARK_COLORS = {
     "#978A1E": "#C9BC57",
     "#8A909A": "#979CA6",
     "#4C7A34": "#82B366",
+    "#C2185B": "#FF6F9F",
 }
 """Maps colors of the light template to colors of the dark one, whose contrast to the background is at least 4.5."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"

@@ -151,7 +151,11 @@ def sum_activity_times_by_kind(rollup: Rollup) -> pl.DataFrame:
 
 
 def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Merge consecutive iterations to limit the number of bars in a chart.
+    """Merge consecutive iterations to limit the number of bars in a chart, and find outliers.
+
+    An aggregated iteration that is not warm-up is an outlier if its duration differs from the median of these
+    iterations by more than 5 times the median absolute deviation, and by more than 5 %. With fewer than 4 of them, none
+    is an outlier.
 
     Args:
         iterations: The table ``iterations``.
@@ -160,10 +164,11 @@ def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataF
     Returns:
         One row per iteration, or per group of consecutive iterations if there are more than ``limit``: ``first`` and
         ``last`` (numbers of iterations), ``duration_ns``, ``is_aggregated``, ``is_warm_up``, the columns of
-        ``PART_COLUMNS``, ``longest`` (number of the longest iteration of the group), ``longest_ns`` (its duration) and
-        ``longest_name`` (its name, or null). Other times of a group are means over its iterations. The iterations of a
-        group are either all aggregated or none of them, and either all warm-up or none of them, so there may be up to
-        three additional rows.
+        ``PART_COLUMNS``, ``longest`` (number of the longest iteration of the group), ``longest_ns`` (its duration),
+        ``longest_name`` (its name, or null) and ``longest_is_outlier``, the same of the ``shortest`` iteration, and
+        ``outlier_count``. Other times of a group are means over its iterations. The iterations of a group are either
+        all aggregated or none of them, and either all warm-up or none of them, so there may be up to three additional
+        rows.
     """
     size = -(-iterations.height // limit) or 1
     rows = iterations.sort("iteration").with_columns(
@@ -171,16 +176,35 @@ def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataF
         group=pl.col("iteration") // size,
         run=pl.struct(*_FLAGS).rle_id(),
     )
-    longest = {"longest": "iteration", "longest_ns": "duration_ns", "longest_name": "name"}
-    if size == 1:
-        exact = rows.with_columns(first="iteration", last="iteration", **longest)
-        return exact.select("first", "last", "duration_ns", *_FLAGS, *PART_COLUMNS.values(), *longest)
+    rows = rows.with_columns(is_outlier=_is_outlier_expr())
+    duration = pl.col("duration_ns")
+    extremes = {
+        f"{kind}{suffix}": pl.col(column).get(row)
+        for kind, row in (("longest", duration.arg_max()), ("shortest", duration.arg_min()))
+        for suffix, column in _EXTREME_COLUMNS.items()
+    }
     times = ["duration_ns", *PART_COLUMNS.values()]
     grouped = rows.group_by("group", "run", maintain_order=True).agg(
         pl.col("iteration").first().alias("first"),
         pl.col("iteration").last().alias("last"),
         pl.col(_FLAGS).first(),
-        *(pl.col(c).get(pl.col("duration_ns").arg_max()).alias(n) for n, c in longest.items()),
         *((pl.col(c).sum() // pl.len().cast(pl.Int64)).alias(c) for c in times),
+        **extremes,
+        outlier_count=pl.col("is_outlier").sum().cast(pl.Int64),
     )
-    return grouped.select("first", "last", "duration_ns", *_FLAGS, *PART_COLUMNS.values(), *longest)
+    columns = ("first", "last", "duration_ns", *_FLAGS, *PART_COLUMNS.values(), *extremes, "outlier_count")
+    return grouped.select(columns)
+
+
+_EXTREME_COLUMNS = {"": "iteration", "_ns": "duration_ns", "_name": "name", "_is_outlier": "is_outlier"}
+_OUTLIER_DEVIATIONS, _OUTLIER_SHARE, _MIN_ITERATIONS = 5, 0.05, 4
+
+
+def _is_outlier_expr() -> pl.Expr:
+    """Return an expression for whether the duration of an iteration is far from the median of the steady ones."""
+    duration, is_steady = pl.col("duration_ns"), _AGGREGATED & ~pl.col("is_warm_up")
+    steady = duration.filter(is_steady)
+    typical = (steady - steady.median()).abs().median()
+    limit = pl.max_horizontal(_OUTLIER_DEVIATIONS * typical, _OUTLIER_SHARE * steady.median())
+    is_far = ((duration - steady.median()).abs() > limit).fill_null(value=False)
+    return is_steady & is_far & (is_steady.sum() >= _MIN_ITERATIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 _TIMES = ["start_ns", "end_ns"]
 _BUSY = {"device_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "busy_ns": pl.Int64}
+_PARTS_OF_BIN = 16
 
 
 def utilization_over_time(inputs: FigureInputs, *, bins: int, device: int | None, rows: int) -> pl.DataFrame:
     """Return the busy time of each GPU in consecutive time bins of equal duration.
+
+    The columns ``min_percent`` and ``max_percent`` are the lowest and the highest utilization in the sixteenths of a
+    bin, so that a short peak is visible in a long bin.
 
     Args:
         inputs: The trace.
@@ -32,7 +36,7 @@ def utilization_over_time(inputs: FigureInputs, *, bins: int, device: int | None
     """
     activities = read_gpu_activities(inputs.frames, device)
     devices = max(activities["device_id"].n_unique(), 1)
-    times = compute_busy_times(activities, max(1, min(bins, rows // devices)))
+    times = compute_utilization_in_bins(activities, max(1, min(bins, rows // devices)))
     if times.is_empty():
         noun = "GPU activities" if device is None else f"activities on GPU {device}"
         raise MissingTableError(f"the capture has no {noun}")
@@ -65,7 +69,8 @@ def queue_length(inputs: FigureInputs, *, streams: int, rows: int) -> pl.DataFra
     )
     chosen = longest.head(streams).select(by)
     lengths = lengths.join(chosen, on=by, how="semi", nulls_equal=True).sort("timestamp_ns", maintain_order=True)
-    return reduce_samples(lengths, by=by, value_column="length", bins=max(1, rows // (3 * chosen.height)))
+    reduced = reduce_samples(lengths, by=by, value_column="length", summary="last", rows=rows)
+    return reduced.rename({"minimum": "min_length", "maximum": "max_length"})
 
 
 def metrics(inputs: FigureInputs, *, names: Sequence[str] | None, count: int, rows: int) -> pl.DataFrame:
@@ -125,6 +130,30 @@ def compute_busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
     return pl.concat(rows).cast(_BUSY)  # type: ignore[arg-type]
 
 
+def compute_utilization_in_bins(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
+    """Return the busy times of GPUs in bins, with the lowest and the highest utilization in the parts of each bin.
+
+    Args:
+        activities: Activities, as ``read_gpu_activities`` returns them.
+        bins: Number of bins, as for ``compute_busy_times``. A bin of 16 ns or more has 16 parts.
+
+    Returns:
+        The rows of ``compute_busy_times`` with the columns ``min_percent`` and ``max_percent``.
+    """
+    whole = compute_busy_times(activities, bins)
+    if whole.is_empty():
+        return whole.with_columns(min_percent=pl.lit(0.0), max_percent=pl.lit(0.0))
+    count = whole["start_ns"].n_unique()
+    shortest = int(whole.select((pl.col("end_ns") - pl.col("start_ns")).min()).item())
+    parts = max(1, min(_PARTS_OF_BIN, shortest))
+    percent = pl.col("busy_ns") * 100.0 / (pl.col("end_ns") - pl.col("start_ns"))
+    cells = compute_busy_times(activities, count * parts).with_columns(percent=percent)
+    extremes = cells.group_by("device_id", pl.int_range(pl.len()).over("device_id") // parts, maintain_order=True).agg(
+        min_percent=pl.col("percent").min(), max_percent=pl.col("percent").max()
+    )
+    return whole.with_columns(extremes["min_percent"], extremes["max_percent"])
+
+
 def _compute_busy_time_before(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return how long one GPU was busy before each of the given times, in ns.
 
@@ -140,31 +169,42 @@ def _compute_busy_time_before(busy: pl.DataFrame, times: pl.Series) -> pl.Series
     return rows.select((pl.col("total") - remaining).fill_null(0)).to_series()
 
 
-def reduce_samples(samples: pl.DataFrame, *, by: Sequence[str], value_column: str, bins: int) -> pl.DataFrame:
-    """Reduce samples to the smallest, the largest and the last sample of each series in each bin of time.
+def reduce_samples(
+    samples: pl.DataFrame, *, by: Sequence[str], value_column: str, summary: Literal["median", "last"], rows: int
+) -> pl.DataFrame:
+    """Merge the samples of each series in bins of time, unless there are few. Extremes are kept.
 
     Args:
         samples: Samples in order of ``timestamp_ns``: the columns ``by``, ``timestamp_ns`` and ``value_column``.
         by: Columns that identify a series.
         value_column: Name of the column with the values.
-        bins: Number of bins between the first and the last sample. If there are no more samples than bins, all samples
-            are returned.
+        summary: Which sample is the value of a bin: the last one, or the lower median.
+        rows: Maximum number of rows. All series have the same bins, between the first and the last sample.
 
     Returns:
-        The selected rows, in the order of ``samples``.
+        One row per series and bin with samples, or one per sample if there are at most ``rows``, in order of time:
+        ``timestamp_ns`` (time of the first sample), the columns ``by``, ``value_column``, ``minimum``, ``maximum``,
+        ``maximum_ns`` (time of the first sample with the largest value) and ``sample_count``.
     """
-    if samples.height <= bins:
-        return samples
-    numbered = samples.with_row_index("row")
-    first, last = pl.col("timestamp_ns").min(), pl.col("timestamp_ns").max()
-    nth = (pl.col("timestamp_ns") - first) // ((last - first) // bins + 1)
-    by_bin = numbered.with_columns(bin=nth).group_by(*by, "bin")
-    row = pl.col("row")
-    chosen = by_bin.agg(
-        low=row.get(pl.col(value_column).arg_min()), high=row.get(pl.col(value_column).arg_max()), last=row.last()
+    time, value = pl.col("timestamp_ns"), pl.col(value_column)
+    if samples.height <= rows:
+        extremes = {"minimum": value, "maximum": value, "maximum_ns": time, "sample_count": pl.lit(1, pl.Int64)}
+        return samples.select("timestamp_ns", *by, value_column, **extremes)
+    bins = max(1, rows // samples.select(by).n_unique())
+    nth = (time - time.min()) // ((time.max() - time.min()) // bins + 1)
+    ordered = value.drop_nulls().sort()
+    chosen = value.drop_nulls().last() if summary == "last" else ordered.get((ordered.len() - 1) // 2)
+    by_bin = samples.drop_nulls(value_column).with_columns(bin=nth).group_by(*by, "bin", maintain_order=True)
+    merged = by_bin.agg(
+        time.first(),
+        chosen,
+        minimum=value.min(),
+        maximum=value.max(),
+        maximum_ns=time.get(value.arg_max()),
+        sample_count=pl.len().cast(pl.Int64),
     )
-    rows = pl.concat([chosen[c] for c in ("low", "high", "last")]).unique().sort()
-    return samples[rows]
+    columns = ("timestamp_ns", *by, value_column, "minimum", "maximum", "maximum_ns", "sample_count")
+    return merged.select(columns).sort("timestamp_ns", maintain_order=True)
 
 
 def read_memory_changes(
@@ -180,15 +220,16 @@ def read_memory_changes(
             returned as a row with that time.
 
     Returns:
-        The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
+        One row per change, or per bin of time if there are more than ``points``: ``timestamp_ns``, ``device_id``,
+        ``memory_kind``, ``used_bytes`` (after the last change in the bin), ``min_bytes``, ``max_bytes``,
+        ``maximum_ns`` (time of the largest value) and ``sample_count``, in order of time.
     """
     usage = memory.compute_memory_usage(memory.pair_allocations(frames("memory_events").select(memory.READ).collect()))
     changes = memory.select_memory_changes_in_window(usage, window)
     if window[0] is not None:
         changes = changes.with_columns(pl.col("timestamp_ns").clip(lower_bound=window[0]))
-    series = max(changes.select(memory.GROUP).n_unique(), 1)
-    rows = reduce_samples(changes, by=memory.GROUP, value_column="used_bytes", bins=max(1, points // (3 * series)))
-    return rows.select("timestamp_ns", *memory.GROUP, "used_bytes")
+    rows = reduce_samples(changes, by=memory.GROUP, value_column="used_bytes", summary="last", rows=points)
+    return rows.rename({"minimum": "min_bytes", "maximum": "max_bytes"})
 
 
 def list_metric_names(frames: Frames) -> list[str]:
@@ -212,10 +253,12 @@ def read_metric_samples(frames: Frames, names: Sequence[str], points: int) -> pl
     """Return the samples of GPU metrics, reduced to about ``points`` rows.
 
     Returns:
-        The columns ``timestamp_ns``, ``device_id``, ``metric`` (String) and ``value``, in order of time.
+        One row per sample, or per bin of time if there are more than ``points``: ``timestamp_ns``, ``device_id``,
+        ``metric`` (String), ``value`` (the lower median of the bin), ``min_value``, ``max_value``, ``maximum_ns`` (time
+        of the largest value) and ``sample_count``, in order of time.
     """
     metrics = frames("gpu_metrics").select("timestamp_ns", "device_id", pl.col("metric").cast(pl.String), "value")
     samples = metrics.filter(pl.col("metric").is_in(names)).collect().sort("timestamp_ns", maintain_order=True)
     series = ["device_id", "metric"]
-    count = max(samples.select(series).n_unique(), 1)
-    return reduce_samples(samples, by=series, value_column="value", bins=max(1, points // (3 * count)))
+    rows = reduce_samples(samples, by=series, value_column="value", summary="median", rows=points)
+    return rows.rename({"minimum": "min_value", "maximum": "max_value"})
