@@ -159,7 +159,7 @@ def test_unsure_and_healthy_causes() -> None:
     healthy = replace(CAUSE, interval=(0.0, 0.0, 0.0), saving="healthy", change="", check="")
     text = "".join(parse(replace(EXPLANATION, causes=(unsure, healthy), status="unsure")).texts)
     assert "unsure: may save 0% to 53%" in text
-    assert "to be sure, record: more" in text
+    assert "To be sure, record: more" in text
     assert "healthy" in text
     assert "Cannot tell" in text
 

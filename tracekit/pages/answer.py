@@ -77,17 +77,18 @@ _ROWS_PAGES = {
 }
 
 
-def build_answer(explanation: Explanation, make_url: MakeUrl | None = None) -> Element:
+def build_answer(explanation: Explanation, make_url: MakeUrl | None = None, *, beside: Content = None) -> Element:
     """Return the section that states why steps take as long as they do.
 
     Args:
         explanation: The answer of ``why``.
         make_url: Function that returns the URLs of links, or None for no links.
+        beside: Content below the waterfall, beside the causes.
     """
     link = make_url or _make_no_url
     causes = [_build_cause(i, cause, link) for i, cause in enumerate(explanation.causes)]
     body = [
-        build_waterfall(explanation.ledger, explanation.step_ns, explanation.ledger_title),
+        tag.div(build_waterfall(explanation.ledger, explanation.step_ns, explanation.ledger_title), beside),
         _build_causes(explanation, causes),
     ]
     title = tag.h2(choose_title(explanation), id="answer-title")
@@ -227,18 +228,19 @@ def _build_causes(explanation: Explanation, causes: Sequence[Element]) -> Elemen
 
 def _build_cause(index: int, cause: CauseText, make_url: MakeUrl) -> Element:
     """Return a list item with a cause: its saving, its change, links, and its evidence."""
-    details = [tag.p(text) for text in (cause.functions, cause.check, cause.missing) if text]
-    evidence = tag.p(cause.evidence, class_="evidence")
-    first = index == 0
+    shown, _, rest = cause.evidence.partition("; ")
+    is_first = index == 0
+    details = [rest if is_first else cause.evidence, cause.functions, cause.check]
+    details += [] if cause.is_unsure else [cause.missing]
+    paragraphs = [tag.p(text) for text in details if text]
     links = list(_list_links(cause, make_url))
     return tag.li(
-        tag.h4(cause.title, tag.span(" "), _build_saving(cause)),
-        evidence if first else None,
-        tag.p(_capitalize_label(cause.change), class_="change") if cause.change else None,
+        tag.h4(cause.title, " ", _build_saving(cause)),
+        tag.p(shown, class_="evidence") if is_first else None,
+        tag.p(_capitalize_label(cause.change)) if cause.change else None,
+        tag.p(_capitalize_label(cause.missing)) if cause.is_unsure and cause.missing else None,
         tag.p([[" · " if i else "", each] for i, each in enumerate(links)], class_="links") if links else None,
-        tag.details(tag.summary("Evidence and check"), None if first else evidence, *details)
-        if details or not first
-        else None,
+        tag.details(tag.summary("Evidence and check"), paragraphs) if paragraphs else None,
         class_="cause",
     )
 

@@ -69,7 +69,7 @@ def describe_cold(*calls: int) -> str:
 
 
 def test_what_cold_steps_spent() -> None:
-    assert describe_cold(20) == ", of which 20 ms are first calls, of 'op 0'."
+    assert describe_cold(20) == ", of which 20 ms are first calls of 'op 0'."
     assert describe_cold(10, 5) == ", of which 15 ms are first calls, mostly of 'op 0'."
     assert describe_cold(5, 5, 5) == ", of which 15 ms are first calls."
     assert describe_cold(50) == describe_cold() == "."
@@ -81,6 +81,8 @@ def test_a_small_share_has_a_decimal() -> None:
     step = StepFigures("step", 4, 0, MS, MS, 4 * MS, None)
     parts = (LedgerPart("matmul", "compute", 3000, 0.003, 3000), LedgerPart("cpu_work", "idle", MS, 0.997, MS))
     assert "the GPU computes 0.3% of it" in _write_sentence(step, parts, (), "nothing_found", None)
+    least = (replace(parts[0], share=0.0004), parts[1])
+    assert "the GPU computes less than 0.1% of it" in _write_sentence(step, least, (), "nothing_found", None)
 
 
 def test_what_links_of_a_cause_select() -> None:

@@ -72,7 +72,7 @@ _MIN_COVERAGE = 0.9
 _BISECTIONS, _FED_SHARE = 24, 0.05
 _UNIFORM, _MIDDLE, _LONGEST, _LEAST_SLOWDOWN = 0.5, 0.5, 0.95, 0.01
 _DOMAINS_OF_PYTORCH = ["cpu_op", "user_annotation", "python_function"]
-_UNEVEN_SHARE, _MAIN_COLD_SHARE, _SMALL_SHARE = 0.1, 0.25, 0.01
+_UNEVEN_SHARE, _MAIN_COLD_SHARE, _SMALL_SHARE, _LEAST_SHARE = 0.1, 0.25, 0.01, 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,7 +507,7 @@ def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
     if len(calls):
         columns = events.calls.select("name", "start_ns", "end_ns", id="call_id")
         yield _create_rows("api_calls", columns.select(pl.all().gather(create_series(calls))))
-    if rows.is_empty() and not len(calls) and cure.place:
+    if len(cure.item_rows) and rows.is_empty() and not len(calls):
         ranges = events.list_labeled_ranges(cure.place, model.start_ns, model.end_ns)
         if ranges.height:
             yield _create_rows("nvtx_ranges", ranges)
@@ -611,6 +611,8 @@ def _write_sentence(
 
 def _format_share(share: float) -> str:
     """Format a share as a percentage, with one decimal if it is less than 1 %."""
+    if 0 < share < _LEAST_SHARE:
+        return "less than 0.1%"
     return f"{share:.1%}" if 0 < share < _SMALL_SHARE else f"{share:.0%}"
 
 
@@ -619,8 +621,8 @@ def _describe_excess(cold: ColdSteps, parts: Sequence[LedgerPart]) -> str:
     first = sum(call.excess_ns for call in cold.first_calls)
     if _MAIN_COLD_SHARE * cold.excess_ns <= first <= cold.total_ns:
         main = cold.first_calls[0]
-        mostly = "mostly " if len(cold.first_calls) > 1 else ""
-        name = f", {mostly}of '{main.name}'" if 2 * main.excess_ns >= first else ""
+        name = f"of '{shorten_middle(main.name)}'" if 2 * main.excess_ns >= first else ""
+        name = f" {name}" if len(cold.first_calls) == 1 else f", mostly {name}" if name else ""
         return f", of which {format_duration(first)} are first calls{name}"
     usual = {part.part: part.ns * cold.count for part in parts}
     excess, name = max((part.total_ns - usual.get(part.part, 0), part.part) for part in cold.ledger)

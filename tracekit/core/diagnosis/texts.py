@@ -36,7 +36,6 @@ def write_explanation(answer: Why, *, max_parts: int = MAX_PARTS) -> Explanation
         answer: The answer.
         max_parts: Maximum number of parts of a ledger that have a row of their own.
     """
-    count = len(answer.causes)
     cold = answer.cold
     heading = ""
     if cold is not None:
@@ -47,7 +46,7 @@ def write_explanation(answer: Why, *, max_parts: int = MAX_PARTS) -> Explanation
         sentence=answer.sentence,
         ledger=tuple(list_ledger_rows(answer.ledger, max_parts)),
         causes=tuple(_write_cause(i, cause, answer.step) for i, cause in enumerate(answer.causes)),
-        together=f"all together: {answer.together:.0%}" if count > 1 else "",
+        together=f"all together: {answer.together:.0%}" if len(answer.causes) > 1 and answer.together else "",
         cold=heading,
         cold_ledger=() if cold is None else tuple(list_ledger_rows(cold.ledger, max_parts)),
         ranks=tuple(list_ranks(answer.ranks)),

@@ -106,9 +106,10 @@ def _find_first_calls_of_shapes(inspection: Inspection) -> Iterator[Cure]:
     ]
     names = calls.group_by("name").agg(pl.col("excess_ns").sum()).sort("excess_ns", "name", descending=[True, False])
     name = shorten_middle(str(names["name"][0]))
-    which = f"{calls.height:,} first calls, mostly of {name}, take"
+    cure.brief = f"of {name}" if calls.height == 1 else f"mostly of {name}"
+    which = f"{calls.height:,} first calls, {cure.brief}, take"
     if calls.height == 1:
-        which = f"the first call of {name} takes"
+        which = f"the first call {cure.brief} takes"
     cure.evidence = f"{which} {format_duration(excess)} longer than later calls of the same shapes"
     yield cure
 
