@@ -16,12 +16,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests import chromium
 from tests.builders.frames import declared, launches, nvtx
 from tests.cli.test_absence import made_report
+from tests.view.browser import axe
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.exporters.html.sections import build_page, hide_host
 from tracekit.pages.document import CHART_WIDTH
+from tracekit.pages.values import format_value
 from tracekit.plan.view import TraceView
 from tracekit.plots.svg import draw_svg
 from tracekit.registry.notices import explain_missing_advice
@@ -507,3 +510,85 @@ def test_without_plotly_a_hint_says_what_to_install(tmp_path: Path, monkeypatch:
     ):
         trace.export(tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
+
+
+ORDER = "(table) => [...table.tBodies[0].rows].map((row) => row.cells[1].querySelector('data').value)"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing()))
+def test_a_browser_sorts_searches_and_switches_units_without_requests(tmp_path: Path, browser: Any) -> None:
+    """With storage blocked, as for pages of files in some browsers."""
+    path, wrong, requests = evil_trace().export(tmp_path / "page.html"), [], []
+    with browser.new_context(color_scheme="dark", viewport={"width": 390, "height": 844}) as context:
+        shown: Any = context.new_page()
+        shown.on("console", lambda m: wrong.append(m.text))
+        shown.on("pageerror", lambda e: wrong.append(str(e)))
+        shown.on("request", lambda r: requests.append(r.url))
+        shown.add_init_script(
+            "addEventListener('securitypolicyviolation', e => console.error(e.violatedDirective, e.sample));"
+            "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('blocked'); }});"
+        )
+        shown.goto(path.as_uri())
+        assert shown.title() == "GPU profile"
+        assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 23)"
+        assert shown.locator("figure svg").count() >= 4
+        shown.get_by_role("button", name="Dark").click()
+        assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(244, 245, 247)"
+        assert shown.evaluate("document.documentElement.scrollWidth") == 390
+    assert wrong == []
+    assert requests == [path.as_uri()]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing()))
+def test_a_page_in_a_browser(amp: tk.Trace, tmp_path: Path, browser: Any) -> None:
+    path = amp.export(tmp_path / "page.html")
+    kernels = amp.stats("cuda_gpu_kern_sum")
+    with browser.new_context(viewport={"width": 1440, "height": 900}) as context:
+        shown: Any = context.new_page()
+        shown.goto(path.as_uri())
+        part = shown.locator(".table").filter(has=shown.get_by_text("Kernels (first"))
+        table = part.locator("table").element_handle()
+        first = [str(n) for n in kernels["Time (%)"].head(20)]
+        assert shown.evaluate(ORDER, table) == first
+        button = part.get_by_role("button", name="Total time")
+        button.hover()
+        assert part.get_by_role("tooltip").first.is_visible()
+        shown.keyboard.press("Escape")
+        assert part.get_by_role("tooltip").count() == 0
+        button.focus()
+        assert part.get_by_role("tooltip").first.inner_text().startswith("Sum of the durations.")
+        for order, rows in (("descending", first), ("ascending", first[::-1])):
+            shown.keyboard.press("Enter")
+            assert part.locator("th[aria-sort]").get_attribute("aria-sort") == order
+            assert shown.evaluate(ORDER, table) == rows
+        total = kernels["Total Time (ns)"][19]
+        assert part.locator("tbody tr").first.locator("data").nth(1).inner_text() == format_value(total, "ns")
+        shown.get_by_role("button", name="Exact values").click()
+        assert part.locator("tbody tr").first.locator("data").nth(1).inner_text() == f"{total:,} ns"
+        shown.reload()
+        assert shown.get_by_role("button", name="Exact values").get_attribute("aria-pressed") == "true"
+        assert part.locator("tbody tr").nth(19).locator("data").nth(1).inner_text() == f"{total:,} ns"
+        part.get_by_role("searchbox").fill("pool BACKWARD")
+        assert part.get_by_role("status").inner_text() == "1 of 20 rows"
+        assert part.locator("tbody tr:visible").count() == 1
+        faults = [fault for theme in ("light", "dark") for fault in find_faults(shown, theme)]
+        widths = []
+        for width in (390, 1024):
+            shown.set_viewport_size({"width": width, "height": 844})
+            widths.append(shown.evaluate("document.documentElement.scrollWidth"))
+        assert shown.pdf(format="A4").startswith(b"%PDF")
+    assert faults == []
+    assert widths == [390, 1024]
+
+
+def find_faults(shown: Any, theme: str) -> list[str]:
+    """Return the faults in accessibility that axe-core finds, or nothing if it is not installed."""
+    source = axe()
+    if source is None:
+        return []
+    shown.emulate_media(color_scheme=theme)
+    shown.evaluate(source)
+    found = shown.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    return [f"{fault['id']}: {node['html'][:200]}" for fault in found["violations"] for node in fault["nodes"][:3]]
