@@ -12,7 +12,8 @@ from tests.conftest import FIXTURES
 from tests.view.support import running, show
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.view import ranks
-from tracekit.view.captures import ViewedCaptures, open_captures
+from tracekit.view.captures import ViewedCaptures
+from tracekit.view.opening import open_captures
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123456789abcdef\nsize 12345\n"
 

@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 import pytest
 from tracekit.view import query
-from tracekit.view.captures import ViewedCaptures, open_captures
+from tracekit.view.captures import ViewedCaptures
+from tracekit.view.opening import open_captures
 from tracekit.view.state import CaptureAggregation
 
 FOLDER = Path(__file__).parents[3] / "shared" / "corpus" / "dlprof" / "w_Relu"

@@ -13,7 +13,7 @@ from tracekit.errors import TracekitError
 from tracekit.plan.view import TraceView
 from tracekit.text.explanations import CauseText, Explanation, LedgerRow
 from tracekit.view import explanations, pages
-from tracekit.view.captures import open_captures
+from tracekit.view.opening import open_captures
 from tracekit.view.state import parse_url
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from tracekit.errors import TracekitError
 from tracekit.plots.recipes import MAPS, PACES
 from tracekit.view import pages, ranks
 from tracekit.view import query as queries
-from tracekit.view.captures import ViewedCaptures, open_captures
+from tracekit.view.captures import ViewedCaptures
 from tracekit.view.datasets import find_dataset
+from tracekit.view.opening import open_captures
 from tracekit.view.query import Query
 from tracekit.view.server import Viewer
 from tracekit.view.sources import TableInputs

@@ -210,7 +210,7 @@ def locate_captures(
     if not named:
         raise TracekitError("no captures were passed", hint="pass files, a folder or a pattern")
     urls = [path for path in named if isinstance(path, str) and is_url(path)]
-    candidates = [candidate for path in named if path not in urls for candidate in _list_candidates(path)]
+    candidates = [candidate for path in named if path not in urls for candidate in list_candidates(path)]
     _check_listed_once(candidates)
     captures = CapturePaths()
     if len(candidates) == len(named) == 1 and candidates[0] == Path(named[0]):
@@ -279,8 +279,13 @@ def find_replaced_captures(formats: Mapping[Path, str]) -> dict[Path, Path]:
     return replaced
 
 
-def _list_candidates(path_or_pattern: PathLike) -> list[Path]:
-    """Return the files and folders that a path or pattern refers to. Hidden files in a folder are not included."""
+def list_candidates(path_or_pattern: PathLike) -> list[Path]:
+    """Return the files and folders that a path or pattern refers to. Hidden files in a folder are not included.
+
+    Raises:
+        TracekitError: No file matches the pattern, or the folder contains too many files.
+        FileNotFoundError: The path does not exist.
+    """
     text, path = os.fspath(path_or_pattern), Path(path_or_pattern)
     if path.is_dir():
         if not is_folder_of_captures(path):

@@ -46,17 +46,20 @@ def open_viewer(
         message = f"the viewer needs packages that are not installed: {', '.join(missing)}"
         raise TracekitError(message, hint="pip install 'tracekit[view]'")
     from tracekit.system import memory
-    from tracekit.view.captures import open_captures
+    from tracekit.view.opening import open_first_capture
     from tracekit.view.server import Viewer
 
     memory.make_malloc_return_large_blocks()
-    captures = open_captures(paths, from_, cache=cache, strict=strict)
+    captures, opener = open_first_capture(paths, from_, cache=cache, strict=strict)
     ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
     for each in ports:
         try:
-            return Viewer(captures, host, each, token=token)
+            viewer = Viewer(captures, host, each, token=token)
         except OSError as error:
             problem = error
+        else:
+            opener.start()
+            return viewer
     captures.close()
     if port is None:
         message = f"no port from {DEFAULT_PORT} to {ports[-1]} is free on {host}"

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.sets.paths import CapturePaths, describe_error, is_folder_of_captures, is_pattern, locate_captures
-from tracekit.sets.ranks import name_uniquely
+from tracekit.sets.paths import describe_error
 from tracekit.system import memory
 from tracekit.system.files import FileState
-from tracekit.trace import get_trace_view, load
+from tracekit.trace import get_trace_view
 from tracekit.view.state import CaptureAggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
+    from tracekit.text.explanations import Explanation
     from tracekit.text.names import TableName
     from tracekit.trace import Trace
 
@@ -72,6 +71,7 @@ class Cache(Generic[K, V]):
         self._values: OrderedDict[K, V] = OrderedDict()
         self._locks: dict[K, threading.Lock] = {}
         self._lock = threading.Lock()
+        self._clearings = 0
 
     def get(self, key: K, compute: Callable[[], V]) -> V:
         """Return the cached value of a key. If it is not cached, compute and cache it."""
@@ -84,12 +84,25 @@ class Cache(Generic[K, V]):
             with self._lock:
                 if key in self._values:
                     return self._values[key]
-            value = compute()
+                clearings = self._clearings
+            try:
+                value = compute()
+            except BaseException:
+                with self._lock:
+                    self._locks.pop(key, None)
+                raise
             with self._lock:
-                self._values[key] = value
                 self._locks.pop(key, None)
-                self._evict()
+                if clearings == self._clearings:
+                    self._values[key] = value
+                    self._evict()
         return value
+
+    def clear(self) -> None:
+        """Remove all values. Values that are being computed are returned, but not cached."""
+        with self._lock:
+            self._values.clear()
+            self._clearings += 1
 
     def __contains__(self, key: K) -> bool:
         with self._lock:
@@ -120,6 +133,7 @@ class ViewedCapture:
     trace: Trace
     path: Path | None = None
     _traces: Cache[CaptureAggregation, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
+    _explanations: Cache[CaptureAggregation, Explanation] = field(default_factory=lambda: Cache(MAX_TRACES))
     _counts: dict[str, int] = field(default_factory=dict)
     _state: Any = field(init=False)
 
@@ -140,6 +154,15 @@ class ViewedCapture:
             TracekitError: The capture does not have the last iteration, or one of the GPUs.
         """
         return self._traces.get(aggregation, lambda: self._roll_up(aggregation))
+
+    def explain(self, aggregation: CaptureAggregation) -> Explanation:
+        """Return why the steps of an aggregation take as long as they do. The answer is cached.
+
+        Raises:
+            TracekitError: The steps cannot be explained.
+        """
+        compute = lambda: get_trace_view(self.get_aggregated_trace(aggregation)).explanation()  # noqa: E731
+        return self._explanations.get(aggregation, compute)
 
     def _roll_up(self, aggregation: CaptureAggregation) -> Trace:
         """Correlate and roll up the trace of this capture, and return the resulting trace. The result is not cached."""
@@ -178,14 +201,27 @@ class ViewedCapture:
 class ViewedCaptures:
     """The captures that a viewer shows, with caches of table rows, row orders and figures.
 
+    Captures may be added while the server runs. Each keeps its index.
+
     Attributes:
         all: The opened captures.
         unreadable: The captures that cannot be read: name of the file, and the reason.
+        waiting: Names of the captures that are not open yet.
+        growing: Names of files that appeared or changed, and that may not be complete yet.
+        version: A number that increases when a capture is added or replaced.
+        opening: Lock that is held while a capture is opened in the background, which may issue warnings.
+        stop_background_work: Function that stops the threads that open captures, and returns whether they have ended.
     """
 
     def __init__(self, captures: Iterable[ViewedCapture], unreadable: Iterable[tuple[str, str]] = ()) -> None:
         self.all = list(captures)
         self.unreadable = list(unreadable)
+        self.waiting: list[str] = []
+        self.growing: list[str] = []
+        self.version = 0
+        self.opening = threading.Lock()
+        self.stop_background_work: Callable[[], bool] = lambda: True
+        self._replaced: list[Trace] = []
         self._rows: Cache[Hashable, ShownRows] = Cache(
             1000, lambda rows: int(rows.frame.estimated_size()), MAX_CACHED_BYTES
         )
@@ -197,6 +233,7 @@ class ViewedCaptures:
         self._deferred_count = 0
         self._activities: list[str] = []
         self._lock = threading.Lock()
+        self._is_idle = threading.Condition(self._lock)
         self._requests = 0
 
     def __getitem__(self, at: CaptureAggregation) -> ViewedCapture:
@@ -205,11 +242,41 @@ class ViewedCaptures:
     def __len__(self) -> int:
         return len(self.all)
 
+    def add(self, name: str, trace: Trace, path: Path | None = None, *, replace: bool = False) -> None:
+        """Add an opened capture. With ``replace``, it replaces the captures with the same path.
+
+        The caches are cleared if a capture is replaced. Its trace is closed when no request uses it any more.
+        """
+        same = [each.index for each in self.all if replace and each.path == path]
+        with self._lock:
+            for index in same:
+                self._replaced.append(self.all[index].trace)
+                self.all[index] = ViewedCapture(index, name, trace, path)
+            if not same:
+                self.all.append(ViewedCapture(len(self.all), name, trace, path))
+            self.unreadable = [each for each in self.unreadable if each[0] != name]
+            self.version += 1
+        if same:
+            for cache in (self._rows, self._orders, self._figures):
+                cache.clear()
+            self._close_replaced()
+
     def add_unreadable(self, name: str, error: Exception) -> None:
         """List a capture that cannot be read, with the reason."""
-        reason = (name, describe_error(error))
-        if reason not in self.unreadable:
-            self.unreadable.append(reason)
+        with self._lock:
+            others = [each for each in self.unreadable if each[0] != name]
+            self.unreadable = [*others, (name, describe_error(error))]
+
+    def explain_first(self) -> None:
+        """Explain the steps of the first capture, so that the answer is cached when a page needs it."""
+        self.begin_request()
+        try:
+            with self.report_activity("explaining the steps"):
+                self.all[0].explain(CaptureAggregation())
+        except Exception:  # noqa: BLE001 - the page shows the error
+            return
+        finally:
+            self.end_request()
 
     def get_rows(self, key: Hashable, compute: Callable[[], ShownRows]) -> ShownRows:
         """Return the cached rows of a table. If they are not cached, compute and cache them."""
@@ -292,8 +359,23 @@ class ViewedCaptures:
         with self._lock:
             self._requests -= 1
             is_idle = self._requests == 0
+            if is_idle:
+                self._is_idle.notify_all()
         if is_idle:
+            self._close_replaced()
             self.free_working_data()
+
+    def wait_for_requests(self, timeout_s: float) -> None:
+        """Wait until no request is active, but at most for some seconds."""
+        with self._is_idle:
+            self._is_idle.wait_for(lambda: self._requests == 0, timeout_s)
+
+    def _close_replaced(self) -> None:
+        """Close the traces of replaced captures, unless a request may use them."""
+        with self._lock:
+            traces, self._replaced = (self._replaced, []) if self._requests == 0 else ([], self._replaced)
+        for trace in traces:
+            trace.close()
 
     def free_working_data(self) -> None:
         """Free the data from which tables were computed, and return free memory to the system. The caches stay."""
@@ -302,63 +384,12 @@ class ViewedCaptures:
         memory.release_free_memory()
 
     def close(self) -> None:
-        """Close the files of all captures."""
-        for capture in self.all:
-            capture.trace.close()
+        """Stop the background work, and close the files of all captures, unless a thread still reads them."""
+        if self.stop_background_work():
+            for trace in (*self._replaced, *(capture.trace for capture in self.all)):
+                trace.close()
 
 
 def _read_state(path: Path | None) -> Any:
     """Return a value that differs if the file or folder at a path was changed, replaced or removed in the meantime."""
     return None if path is None else FileState.read_file(path, folders=True)
-
-
-def open_captures(
-    paths: Iterable[Path], from_: str | None = None, *, cache: bool | None = None, strict: bool = False
-) -> ViewedCaptures:
-    """Open files and folders as the captures of a server.
-
-    A warning names each capture that cannot be read, and the viewer lists it with the reason.
-
-    Args:
-        paths: The files, folders or patterns. All captures in a folder of captures are opened.
-        from_: Format of the captures. If None, it is detected.
-        cache: Whether columns are read from the cache and stored in it, as in ``tracekit.load``.
-        strict: Whether a capture that cannot be read is an error.
-
-    Raises:
-        TracekitError: No capture can be read, or ``strict`` is true and a capture cannot be read.
-    """
-    located = CapturePaths()
-    files: list[Path] = []
-    traces: list[tuple[Path, Trace]] = []
-    try:
-        for named in paths:
-            captures = _locate(named, from_)
-            located.update(captures)
-            files += captures.urls
-        if strict:
-            located.raise_first_error()
-        for path in files:
-            try:
-                traces.append((path, load(path, from_, cache=cache)))
-            except (TracekitError, OSError) as e:
-                if strict:
-                    raise
-                located.urls.pop(path, None)
-                located.errors[path] = e
-        located.report_skipped()
-    except BaseException:
-        for _, trace in traces:
-            trace.close()
-        raise
-    absolute = {path: Path(os.path.abspath(path)) for path in (*files, *located.errors)}  # noqa: PTH100 - without ..
-    names = {path: name_uniquely(full, [*dict.fromkeys(absolute.values())]) for path, full in absolute.items()}
-    opened = [ViewedCapture(index, names[path], trace, absolute[path]) for index, (path, trace) in enumerate(traces)]
-    return ViewedCaptures(opened, [(names[path], describe_error(e)) for path, e in located.errors.items()])
-
-
-def _locate(path: Path, from_: str | None) -> CapturePaths:
-    """Return the captures of a folder or pattern. Any other path is one capture, which may not be readable."""
-    if is_folder_of_captures(path) or is_pattern(path):
-        return locate_captures(path, from_)
-    return CapturePaths({path: None})

@@ -10,7 +10,6 @@ from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import TracekitError
 from tracekit.plots import bars
 from tracekit.text.elements import tag
-from tracekit.trace import get_trace_view
 from tracekit.view import components, ranks
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ def build_panel_of_capture(context: Context) -> Any:
     """Return a panel that explains the aggregated iterations of the page, or None without GPU activities."""
     if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
         return None
-    trace = context.capture.get_aggregated_trace(context.state.at)
-    explain = get_trace_view(trace).explanation
+    explain = partial(context.capture.explain, context.state.at)
     key = ("why", context.state.at)
     compute = partial(_build_panel, TITLE, explain, context.state)
     return context.build_later(key, TITLE, compute, _ACTIVITY, _STATUS)
@@ -47,7 +45,7 @@ def list_causes(context: Context) -> list[str]:
     """
     if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
         return []
-    explanation = get_trace_view(context.capture.get_aggregated_trace(context.state.at)).explanation()
+    explanation = context.capture.explain(context.state.at)
     return [cause.cause for cause in explanation.causes] if explanation.is_answered else []
 
 
