@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,8 +95,10 @@ def frame_of(trace: tk.Trace, name: str) -> pl.DataFrame:
 
 @contextlib.contextmanager
 def running(*paths: Path, **options: Any) -> Iterator[Viewer]:
-    """Answer requests in a thread, so that coverage sees the server."""
+    """Answer requests in a thread, so that coverage sees the server. All captures are open."""
     viewer = open_viewer(paths, port=0, **options)
+    while viewer._captures.waiting:
+        time.sleep(0.01)
     thread = threading.Thread(target=viewer.serve)
     thread.start()
     try:

@@ -245,7 +245,8 @@ class ViewedCaptures:
     def add(self, name: str, trace: Trace, path: Path | None = None, *, replace: bool = False) -> None:
         """Add an opened capture. With ``replace``, it replaces the captures with the same path.
 
-        The caches are cleared if a capture is replaced. Its trace is closed when no request uses it any more.
+        Cached results of all captures are cleared, and so are cached rows if a capture is replaced. The trace of a
+        replaced capture is closed when no request uses it any more.
         """
         same = [each.index for each in self.all if replace and each.path == path]
         with self._lock:
@@ -256,9 +257,10 @@ class ViewedCaptures:
                 self.all.append(ViewedCapture(len(self.all), name, trace, path))
             self.unreadable = [each for each in self.unreadable if each[0] != name]
             self.version += 1
+        self._figures.clear()
         if same:
-            for cache in (self._rows, self._orders, self._figures):
-                cache.clear()
+            self._rows.clear()
+            self._orders.clear()
             self._close_replaced()
 
     def add_unreadable(self, name: str, error: Exception) -> None:
@@ -344,6 +346,15 @@ class ViewedCaptures:
         """Return what the server is computing, the earliest first."""
         with self._lock:
             return list(dict.fromkeys(self._activities))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a page compares with a later state: the numbers of captures, and the changed files."""
+        return {
+            "opened": len(self.all),
+            "waiting": len(self.waiting),
+            "version": self.version,
+            "changed": self.list_changed(),
+        }
 
     def list_changed(self) -> list[str]:
         """Return the names of the captures whose files were changed, replaced or removed since they were opened."""

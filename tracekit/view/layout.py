@@ -76,10 +76,10 @@ def build_page_document(captures: ViewedCaptures, state: PageState) -> Element:
             content = pages.build_page(pages.Context(captures, state, draws_later=draws_later))
     except TracekitError as error:
         content = [tag.h1(title), components.build_error_message(error)]
-    content = [*_build_change_message(captures), *_build_unreadable_list(captures), *content]
+    messages = [_build_progress(captures), *_build_change_message(captures), *_build_unreadable_list(captures)]
     return build_document(
         f"{title} · {captures[state.at].name} · tracekit",
-        content,
+        [*messages, *content],
         header=_build_capture_header(captures, state),
         scope=_build_scope(captures, state),
         navigation=build_navigation(captures, state, computes_later=draws_later),
@@ -269,6 +269,19 @@ def _build_number_scope(
     return tag.div(heading, tag.details(tag.summary(label), form, class_="menu"), class_="scope-part")
 
 
+def _build_progress(captures: ViewedCaptures) -> Content:
+    """Return how many captures are read if some are not, in an element that the script compares with later states."""
+    opened, waiting = len(captures), captures.waiting
+    items = [f"{name} is not read yet" for name in waiting[:MAX_LISTED]]
+    items += [f"{name} is being written" for name in captures.growing[:MAX_LISTED]]
+    shown = None
+    if items:
+        counts = f"{opened} of {opened + len(waiting)} captures are read" if waiting else "Captures are being written"
+        shown = tag.details(tag.summary(counts), tag.ul(tag.li(item) for item in items))
+    state = {"data_opened": opened, "data_waiting": len(waiting), "data_version": captures.version}
+    return tag.div(shown, id="captures", class_="captures", **state)
+
+
 def _build_change_message(captures: ViewedCaptures) -> list[Content]:
     """Return a message that names the captures whose files have changed since they were opened."""
     names = captures.list_changed()
@@ -277,7 +290,7 @@ def _build_change_message(captures: ViewedCaptures) -> list[Content]:
     text = (
         f"{', '.join(names)}: the file was changed, replaced or removed after it was opened. Pages may show old data."
     )
-    hint = tag.p("Start tracekit view again to show the current content.", class_="dimmed")
+    hint = tag.p("The viewer opens the new content when the file does not change any more.", class_="dimmed")
     return [tag.div(tag.p(text), hint, class_="panel message replaced")]
 
 

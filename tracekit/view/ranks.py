@@ -135,13 +135,14 @@ def _create_rank_set(captures: ViewedCaptures) -> OpenSet | None:
     if len(recorded) < 2:  # noqa: PLR2004
         return None
     try:
-        with warnings.catch_warnings(record=True) as problems:
+        with captures.opening, warnings.catch_warnings(record=True) as problems:
             warnings.simplefilter("always", TracekitWarning)
             assigned = rank_sources.assign_ranks(recorded)
     except TracekitError:
         return None
     is_guess = any(member.source == rank_sources.POSITION for member in assigned)
-    if any(issubclass(each.category, TracekitWarning) for each in problems) and (is_guess or not captures.unreadable):
+    may_lack_ranks = captures.unreadable or captures.waiting or captures.growing
+    if any(issubclass(each.category, TracekitWarning) for each in problems) and (is_guess or not may_lack_ranks):
         return None
     return OpenSet(assigned, [traces[member.path] for member in assigned])
 

@@ -205,9 +205,9 @@ class Viewer:
         return parse_url(request.args.get("page", ""), query, len(self._captures))
 
     def _send_status(self) -> dict[str, Any]:
-        """Return the id of this server, what it computes, and the captures whose files have changed."""
+        """Return the id of this server, what it computes, the numbers of captures, and those that have changed."""
         captures = self._captures
-        return {"server": self._id, "activities": captures.list_activities(), "changed": captures.list_changed()}
+        return {"server": self._id, "activities": captures.list_activities(), **captures.describe()}
 
     def _send_download(self) -> Response:
         """Return a file with the rows that match the filters of a table."""

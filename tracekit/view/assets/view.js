@@ -67,12 +67,32 @@
     const region = document.getElementById("connection");
     if (region.textContent !== text) region.textContent = text;
   };
+  /* Captures that are opened while the page is shown, without losing its state. */
+  const showCaptures = (status) => {
+    const shown = document.getElementById("captures");
+    if (!shown || (!status.waiting && status.version === Number(shown.dataset.version))) return;
+    const added = status.opened - Number(shown.dataset.opened);
+    let text = "A capture was read again, because its file changed.";
+    if (status.waiting) text = `${status.opened} of ${status.opened + status.waiting} captures are read.`;
+    else if (Number(shown.dataset.waiting)) text = `All ${status.opened} captures are read.`;
+    else if (added) text = added === 1 ? "1 new capture." : `${added} new captures.`;
+    const link = document.createElement("a");
+    [link.href, link.textContent] = [location.pathname + location.search, "Show"];
+    const message = document.createElement("p");
+    message.setAttribute("role", "status");
+    message.append(`${text} `, ...(status.version === Number(shown.dataset.version) ? [] : [link]));
+    const before = shown.querySelector("p");
+    if (before && before.textContent === message.textContent) return;
+    if (before) before.replaceWith(message);
+    else shown.append(message);
+  };
   let server = null;
   const showStatus = (status) => {
     server = server || status.server;
     const changed = status.changed.length && !document.querySelector(".replaced");
     if (server !== status.server) report(RESTARTED);
-    else report(changed ? `${status.changed.join(", ")}: the file has changed. Start tracekit view again.` : "");
+    else report(changed ? `${status.changed.join(", ")}: the file has changed. It is read again when it is complete.` : "");
+    showCaptures(status);
     const text = document.querySelector("#progress p");
     if (status.activities.length) text.textContent = `${status.activities.join(", ")} …`;
   };
