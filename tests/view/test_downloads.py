@@ -179,6 +179,4 @@ def test_too_many_rows_for_excel(hostile: ViewedCaptures, monkeypatch: pytest.Mo
     with pytest.raises(TracekitError, match=f"{len(NAMES)} rows match, but an Excel sheet has at most 5 rows") as error:
         export(hostile, "xlsx")
     assert "Parquet" in str(error.value.hint)
-    with pytest.raises(TracekitError, match="at most 5 rows"):
-        downloads.check_export(hostile, {**TABLE, "format": "xlsx"})
-    downloads.check_export(hostile, {**TABLE, "format": "csv"})
+    assert export(hostile, "csv")

@@ -52,17 +52,6 @@ def export_rows(captures: ViewedCaptures, parameters: Mapping[str, str]) -> Down
     return Download(write(frame), media_type, f"{name}{suffix}")
 
 
-def check_export(captures: ViewedCaptures, parameters: Mapping[str, str]) -> None:
-    """Check that rows can be exported, so that a page can show an error before the browser requests the file.
-
-    Raises:
-        TracekitError: A parameter is not valid, or the format cannot hold the rows.
-    """
-    _, frame = _read_query_and_rows(captures, parameters)
-    if parameters["format"] == "xlsx":
-        _check_excel_row_count(frame)
-
-
 def _read_query_and_rows(captures: ViewedCaptures, parameters: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
     """Return the query of a download and the rows that match it.
 
@@ -75,15 +64,12 @@ def _read_query_and_rows(captures: ViewedCaptures, parameters: Mapping[str, str]
             hint=create_choices_hint("formats", FORMATS, parameters.get("format", "")),
         )
     at = parse_aggregation(dict(parse_qsl(parameters.get("at", ""))), len(captures))
-    sort = [
-        {"colId": n, "sort": d} for n, _, d in (s.partition(":") for s in parameters.get("sort", "").split(",") if s)
-    ]
     query = queries.Query(
         parameters.get("table", ""),
         at,
         tuple(sorted(parse_qsl(parameters.get("arguments", ""), keep_blank_values=True))),
         filter=parameters.get("filter") or "{}",
-        sort=json.dumps(sort),
+        sort=parameters.get("sort", ""),
         search=parameters.get("search", ""),
         condition=parameters.get("condition", ""),
     )
@@ -147,8 +133,9 @@ def _to_excel(frame: pl.DataFrame) -> bytes:
     """
     from xlsxwriter import Workbook
 
-    _check_excel_row_count(frame)
-
+    if frame.height > MAX_SHEET_ROWS:
+        message = f"{frame.height:,} rows match, but an Excel sheet has at most {MAX_SHEET_ROWS:,} rows"
+        raise TracekitError(message, hint="export the table as CSV or Parquet")
     flat = _serialize_nested_values(frame)
     exact = [
         c for c in flat.columns if flat.schema[c].is_integer() and flat.height and _has_integer_above(flat[c], 10**15)
@@ -168,17 +155,6 @@ def _to_excel(frame: pl.DataFrame) -> bytes:
             notes = pl.DataFrame({"column": list(truncated), text: list(truncated.values())})
             notes.write_excel(workbook, worksheet="truncated", autofit=True)
     return sink.getvalue()
-
-
-def _check_excel_row_count(frame: pl.DataFrame) -> None:
-    """Check that a frame does not have more rows than an Excel sheet can have.
-
-    Raises:
-        TracekitError: The frame has too many rows.
-    """
-    if frame.height > MAX_SHEET_ROWS:
-        message = f"{frame.height:,} rows match, but an Excel sheet has at most {MAX_SHEET_ROWS:,} rows"
-        raise TracekitError(message, hint="export the table as CSV or Parquet")
 
 
 def _has_integer_above(column: pl.Series, limit: int) -> bool:

@@ -113,7 +113,6 @@ class Viewer:
         flask.add_url_rule("/fragment/navigation", view_func=self._send_navigation)
         flask.add_url_rule(STATUS, view_func=self._send_status)
         flask.add_url_rule("/download", view_func=self._send_download)
-        flask.add_url_rule("/download/check", view_func=self._send_download_check)
         flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
 
     def _wrap_to_count_requests(self, respond: WSGIApplication) -> WSGIApplication:
@@ -216,11 +215,6 @@ class Viewer:
         if not name.endswith(".tsv"):
             answer.headers.set("Content-Disposition", "attachment", filename=name)
         return answer
-
-    def _send_download_check(self) -> tuple[str, int]:
-        """Return an empty response if the filtered rows of a table can be downloaded. Otherwise, raise an error."""
-        downloads.check_export(self._captures, request.args)
-        return "", 204
 
     def _send_trace(self) -> Response:
         """Return the Perfetto trace of the requested time window."""
