@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tracekit.text import to_printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
 Content: TypeAlias = "Element | str | int | float | Iterable[Content] | None"
 """Children of an element. Numbers are written as they are, and None is omitted."""
@@ -36,19 +36,7 @@ class Element:
 
     def __str__(self) -> str:
         """Return the element as HTML."""
-        return "".join(self.write())
-
-    def write(self) -> Iterator[str]:
-        """Yield the HTML of the element in parts."""
-        attributes = "".join(_write_attribute(name, value) for name, value in self.attributes.items())
-        yield f"<{self.name}{attributes}>"
-        if self.name in VOID:
-            return
-        if self.name in RAW:
-            yield "".join(str(child) for child in self.children)
-        else:
-            yield from _write_content(self.children)
-        yield f"</{self.name}>"
+        return render(self)
 
 
 class _LineEnd(Element):
@@ -87,7 +75,9 @@ tag = _ElementBuilder()
 
 def render(content: Content) -> str:
     """Return content as HTML. Strings are escaped."""
-    return "".join(_write_content(content))
+    parts: list[str] = []
+    _append_content(parts, content)
+    return "".join(parts)
 
 
 def escape_text(value: str) -> str:
@@ -95,18 +85,31 @@ def escape_text(value: str) -> str:
     return html.escape(to_printable(value))
 
 
-def _write_content(content: Content) -> Iterator[str]:
+def _append_content(parts: list[str], content: Content) -> None:
     if content is None:
         return
     if isinstance(content, Element):
-        yield from content.write()
+        _append_element(parts, content)
     elif isinstance(content, str):
-        yield escape_text(content)
+        parts.append(escape_text(content))
     elif isinstance(content, int | float):
-        yield str(content)
+        parts.append(str(content))
     else:
         for each in content:
-            yield from _write_content(each)
+            _append_content(parts, each)
+
+
+def _append_element(parts: list[str], element: Element) -> None:
+    parts.append(f"<{element.name}")
+    parts += [_write_attribute(name, value) for name, value in element.attributes.items()]
+    parts.append(">")
+    if element.name in VOID:
+        return
+    if element.name in RAW:
+        parts += map(str, element.children)
+    else:
+        _append_content(parts, element.children)
+    parts.append(f"</{element.name}>")
 
 
 def _write_attribute(name: str, value: Any) -> str:

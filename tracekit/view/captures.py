@@ -48,12 +48,14 @@ class ShownRows(NamedTuple):
         titles: Title of each column, by column name.
         descriptions: Description of each column, by column name, or "" for columns without a description.
         formulas: How the values of a column are computed, by column name, if its description does not say it.
+        units: Unit of each column with a declared unit, by column name. The units of others follow from their names.
     """
 
     frame: pl.DataFrame
     titles: Mapping[str, str]
     descriptions: Mapping[str, str]
     formulas: Mapping[str, str] = MappingProxyType({})
+    units: Mapping[str, str] = MappingProxyType({})
 
 
 K = TypeVar("K")

@@ -214,7 +214,7 @@ def read_settings(dataset: Dataset, rows: ShownRows, state: PageState) -> TableS
     shown = [c for c in _list_columns_in_order(dataset, rows) if (c in names if names else c not in dataset.hidden)]
     filters, problem = _merge_filters(own.get("filter", ""), texts, rows)
     page = own.get("page", "")
-    if page and not (page.isascii() and page.isdigit() and 0 < int(page[:10]) <= MAX_PAGE_NUMBER):
+    if page and not (page.isascii() and page.isdigit() and 0 < int(page[:12]) <= MAX_PAGE_NUMBER):
         problem = TracekitError(f"the URL parameter '{prefix}page' contains {page[:100]!r} instead of a page number")
         page = ""
     toggled = own.get("toggled", "")
@@ -289,7 +289,7 @@ def describe_shown_column(rows: ShownRows, name: str) -> ColumnText:
     return ColumnText(
         name,
         _UNIT.sub("", rows.titles[name]),
-        by_name.unit or by_title.unit,
+        rows.units.get(name) or by_name.unit or by_title.unit,
         rows.descriptions.get(name, ""),
         rows.formulas.get(name, ""),
     )

@@ -87,6 +87,7 @@ def describe_rows(frame: pl.DataFrame, declared: Iterable[Column] = ()) -> Shown
         {text.name: text.title for text in texts},
         {text.name: text.doc for text in texts},
         {text.name: text.formula for text in texts if text.formula},
+        {text.name: text.unit for text in texts if text.unit},
     )
 
 
@@ -100,11 +101,17 @@ def convert_report_rows(frame: pl.DataFrame, report: str) -> ShownRows:
         names[title] = name if name not in names.values() else f"{name}_{len(names)}"
     frame = frame.rename(names)
     text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical)]
-    titles, docs, formulas = (
-        {names[title]: value for title, value in each.items()}
-        for each in (described.titles, described.descriptions, described.formulas)
+    by_name = ({names[title]: value for title, value in each.items()} for each in described[1:])
+    return ShownRows(frame.select(*text, *(c for c in frame.columns if c not in text)), *by_name)
+
+
+def add_columns(
+    rows: ShownRows, frame: pl.DataFrame, titles: Mapping[str, str], descriptions: Mapping[str, str]
+) -> ShownRows:
+    """Return rows with another frame, and the titles and descriptions of the columns that it adds or changes."""
+    return rows._replace(
+        frame=frame, titles={**rows.titles, **titles}, descriptions={**rows.descriptions, **descriptions}
     )
-    return ShownRows(frame.select(*text, *(c for c in frame.columns if c not in text)), titles, docs, formulas)
 
 
 def add_share_column(rows: ShownRows, column: str, total: int | None = None, title: str = "Share") -> ShownRows:
@@ -125,9 +132,7 @@ def add_share_column(rows: ShownRows, column: str, total: int | None = None, tit
     order = [c for c in frame.columns if c != "share_percent"]
     order.insert(place, "share_percent")
     doc = f"Percentage of the total of {rows.titles[column]!r}."
-    return ShownRows(
-        frame.select(order), {**rows.titles, "share_percent": title}, {**rows.descriptions, "share_percent": doc}
-    )
+    return add_columns(rows, frame.select(order), {"share_percent": title}, {"share_percent": doc})
 
 
 def read_result(inputs: TableInputs, name: str) -> ShownRows:
@@ -147,11 +152,7 @@ def add_duration_column(rows: ShownRows) -> ShownRows:
         return rows
     place = frame.columns.index("start_ns")
     frame = frame.insert_column(place, (frame["end_ns"] - frame["start_ns"]).alias("duration_ns"))
-    return ShownRows(
-        frame,
-        {**rows.titles, "duration_ns": "Duration"},
-        {**rows.descriptions, "duration_ns": "End minus start."},
-    )
+    return add_columns(rows, frame, {"duration_ns": "Duration"}, {"duration_ns": "End minus start."})
 
 
 def read_op_types(inputs: TableInputs) -> ShownRows:
@@ -207,7 +208,7 @@ def read_iterations(inputs: TableInputs) -> ShownRows:
     titles = {"kernel_time_percent": "Kernel share", "tensor_core_time_percent": "Tensor Core share"}
     doc = dict.fromkeys(titles, "Kernel time divided by the duration of the iteration.")
     doc["duration_ns"] = "End minus start of the window, in which the CPU and the GPU work on the iteration."
-    return ShownRows(frame, {**rows.titles, **titles}, {**rows.descriptions, **doc})
+    return add_columns(rows, frame, titles, doc)
 
 
 def read_iteration_kernels(inputs: TableInputs) -> ShownRows:
@@ -227,8 +228,10 @@ def read_iteration_kernels(inputs: TableInputs) -> ShownRows:
     order = ["op_name", "kernel_name", "device_id", "gpu_duration_ns", "gpu_start_time_ns", "api_call_start_ns"]
     order += ["api_call_time_ns", "uses_tc", "grid", "block"]
     rest = [c for c in frame.columns if c not in order and not re.fullmatch(r"(grid|block)_[xyz]", c)]
-    titles = {**rows.titles, "grid": "Grid", "block": "Block", "start_ns": "Start", "end_ns": "End"}
-    return ShownRows(frame.select(*order, *rest), titles, {**rows.descriptions, "grid": "", "block": ""})
+    titles = {"grid": "Grid", "block": "Block", "start_ns": "Start", "end_ns": "End"}
+    docs = {"grid": "Numbers of blocks in x, y and z.", "block": "Numbers of threads in x, y and z."}
+    docs |= {"start_ns": "Start on the GPU.", "end_ns": "End on the GPU (exclusive)."}
+    return add_columns(rows, frame.select(*order, *rest), titles, docs)
 
 
 def _read_kernels_with_ops(trace: Trace) -> ShownRows:
@@ -270,7 +273,7 @@ def read_op_kernels(inputs: TableInputs) -> ShownRows:
     else:
         rows = convert_report_rows(inputs.trace.stats("kernel"), "kernel")
     frame = rows.frame.filter(pl.col("op_id") == inputs.arguments.get("op_id", ""))
-    return ShownRows(frame.drop("op_id", "op_name", "direction"), rows.titles, rows.descriptions)
+    return rows._replace(frame=frame.drop("op_id", "op_name", "direction"))
 
 
 def read_op_instances(inputs: TableInputs) -> ShownRows:
@@ -295,7 +298,7 @@ def read_gpus(inputs: TableInputs) -> ShownRows:
         "utilization_percent": "Part of the time of the aggregated iterations during which the GPU ran kernels.",
         "kernel_time_ns": "Time in which the GPU ran kernels. Time in which several kernels ran is counted once.",
     }
-    return ShownRows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
+    return add_columns(devices, frame, titles, docs)
 
 
 def read_groups(inputs: TableInputs) -> ShownRows:
@@ -312,8 +315,8 @@ def read_groups(inputs: TableInputs) -> ShownRows:
     # each direction is a tree of its own below the root
     frame = frame.sort(pl.col("level") > 0, pl.col("direction").cast(pl.String), "_parts", "group_node_id")
     frame = frame.select("group", pl.exclude("group", "_parts", "_parent"))
-    titles = {**rows.titles, "group": "Group"}
-    return ShownRows(frame, titles, {**rows.descriptions, "group": "Last part of the path, indented by its level."})
+    docs = {"group": "Last part of the path, indented by its level."}
+    return add_columns(rows, frame, {"group": "Group"}, docs)
 
 
 def read_group_ops(inputs: TableInputs) -> ShownRows:
