@@ -81,7 +81,7 @@ def test_each_column_has_one_base(last: int) -> None:
         differences = comparison.compare(None, every, part, "kernels")
         rows = comparison.build_diff_table_rows(differences, "kernels")
         titles = list(rows.titles.values())
-        assert titles.index("Change per iteration (%)") < titles.index("Change, total (%)")
+        assert titles.index("Relative change per iteration") < titles.index("Relative change, total")
         assert rows.descriptions["status"].startswith("The status compares times per iteration, because")
         for row in rows.frame.iter_rows(named=True):
             for prefix in ("", "iteration_"):
@@ -91,7 +91,7 @@ def test_each_column_has_one_base(last: int) -> None:
                 assert (row["iteration_change_ns"] > 0) == (row["status"] == "slower")
         same = comparison.build_diff_table_rows(comparison.compare(None, part, part, "kernels"), "kernels")
         assert same.descriptions["status"] == "The status compares total times."
-        assert same.titles["change_percent"] == "Change (%)"
+        assert same.titles["change_percent"] == "Relative change"
 
 
 @pytest.mark.slow

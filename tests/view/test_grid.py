@@ -318,8 +318,8 @@ def test_every_column_explains_itself(amp: ViewedCaptures) -> None:
         except TracekitError:
             continue
         texts = [grid.describe_shown_column(rows, c) for c in rows.frame.columns]
-        if len({text.title for text in texts}) < len(texts): print(name, [t.title for t in texts])
-        print([text.title for text in texts if "_" in text.title or "(" in text.title], name)
+        assert len({text.title for text in texts}) == len(texts), name
+        assert not [text.title for text in texts if "_" in text.title or "(ns)" in text.title], name
         if missing := [text.name for text in texts if not text.doc]:
             unexplained[name] = missing
     assert unexplained == {}

@@ -39,16 +39,8 @@ class Element:
         return render(self)
 
 
-class _LineEnd(Element):
-    """A line end in a text, which escaped strings cannot contain."""
-
-    def write(self) -> Iterator[str]:
-        """Yield the line end."""
-        yield "\n"
-
-
-LINE_END = _LineEnd("", (), {})
-"""A line end, such as one in the ``title`` of a mark in a chart."""
+LINE_END = Element("", (), {})
+"""A line end in a text, such as the ``title`` of a mark in a chart. Line ends of strings are escaped."""
 
 
 class _ElementBuilder:
@@ -100,6 +92,9 @@ def _append_content(parts: list[str], content: Content) -> None:
 
 
 def _append_element(parts: list[str], element: Element) -> None:
+    if element is LINE_END:
+        parts.append("\n")
+        return
     parts.append(f"<{element.name}")
     parts += [_write_attribute(name, value) for name, value in element.attributes.items()]
     parts.append(">")

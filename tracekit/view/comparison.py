@@ -40,6 +40,19 @@ TITLES = {
 """Titles of the columns, in the order in which they are shown."""
 _TOTALS = ("time_a_ns", "time_b_ns", "change_ns", "change_percent")
 DESCRIPTIONS = {
+    "name": "Name of what is compared.",
+    "count_a": "Number of occurrences in A.",
+    "count_b": "Number of occurrences in B.",
+    "time_a_ns": "Total time in A.",
+    "time_b_ns": "Total time in B.",
+    "change_ns": "Total time in B minus total time in A.",
+    "change_percent": "Change of the total time in percent of the time in A.",
+    "iteration_a_ns": "Time in A divided by the number of iterations of A.",
+    "iteration_b_ns": "Time in B divided by the number of iterations of B.",
+    "iteration_change_ns": "Time per iteration in B minus time per iteration in A.",
+    "iteration_change_percent": "Change of the time per iteration in percent of the time in A.",
+    "bytes_a": "Bytes in A.",
+    "bytes_b": "Bytes in B.",
     "status": "The status compares {base}.",
     "share_percent": "Share in the sum of all absolute changes. It refers to {base}.",
     "is_significant": "Whether A and B differ by more than the iterations of A or of B differ among themselves, and by "

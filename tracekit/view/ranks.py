@@ -26,10 +26,11 @@ from tracekit.view.captures import ShownRows
 from tracekit.view.titles import convert_title_to_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from tracekit.core.recipes import RecipeTables
     from tracekit.registry.analyses import Value
+    from tracekit.schemas import Column
     from tracekit.sets.member import Member
     from tracekit.trace import Trace
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
@@ -65,7 +66,25 @@ _TITLES = {
     "memory_ns": "Memory operations",
     "delta_ns": "Time since the previous end",
     "metric_gpu": "GPU",
+    "iteration_count": "Iteration count",
 }
+_DOCS = {
+    "rank": "Rank of the process in the job.",
+    "capture": "Name of the file.",
+    "process_id": "Process of the GPU activities.",
+    "device_id": "Number of the GPU.",
+    "metric_gpu": "GPU of the metrics.",
+    "occurrence": "Number of the occurrence in its rank, from 0.",
+    "start_ns": "Start, since the trace origin.",
+    "end_ns": "End (exclusive), since the trace origin.",
+    "since_first_start_ns": "Start, since the start of the first capture.",
+    "since_first_end_ns": "End (exclusive), since the start of the first capture.",
+    "since_own_start_ns": "Start, since the start of the capture of the rank.",
+    "since_own_end_ns": "End (exclusive), since the start of the capture of the rank.",
+    "duration_ns": "End minus start.",
+    "delta_ns": "Time from the end of the previous occurrence to the start of this one.",
+}
+"""Descriptions of columns that are not declared."""
 _PLACES = {"Rank": "rank", "PID": "process_id", "Device ID": "device_id", "GPU": "metric_gpu"}
 _INDEX = "__index_level_0__"
 _PACES = {"start_ns": "pace_start", "end_ns": "pace_end", "duration_ns": "pace_duration", "delta_ns": "pace_delta"}
@@ -236,7 +255,9 @@ def list_nonempty_tables(analysis: Communication) -> list[str]:
 
 def read_communication_rows(analysis: Communication, name: str) -> ShownRows:
     """Return the rows of one table of an analysis of the communication."""
-    return add_titles(getattr(analysis, name), _COMMON if analysis.clocks.height > 1 else {})
+    recipes_ = ("iteration_spread",) if name in OF_ITERATIONS else ("comm_sum", "comm_skew")
+    frame, names = getattr(analysis, name), _COMMON if analysis.clocks.height > 1 else {}
+    return add_titles(frame, names, _list_declared_columns(*recipes_))
 
 
 def compute_gpu_time(captures: ViewedCaptures, at: CaptureAggregation) -> ShownRows:
@@ -247,7 +268,8 @@ def compute_gpu_time(captures: ViewedCaptures, at: CaptureAggregation) -> ShownR
     frame = run_recipe(captures, at, "gpu_time_sum")["gpu_time"]
     names = {m.rank: m.name for m in get_selected_ranks(captures, at).members}
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
-    return add_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
+    ordered = named.select("rank", "capture", pl.exclude("rank", "capture"))
+    return add_titles(ordered, declared=_list_declared_columns("gpu_time_sum"))
 
 
 def compute_utilization(captures: ViewedCaptures, at: CaptureAggregation, recipe: str, bins: int) -> ShownRows:
@@ -272,7 +294,10 @@ def compute_utilization(captures: ViewedCaptures, at: CaptureAggregation, recipe
         *(pl.col(old).alias(new) for old, new in values.items()),
     )
     rows = _add_rank_titles(captures, table)
-    return rows._replace(titles={**rows.titles, **{new: old for old, new in values.items()}})
+    docs = dict.fromkeys(values.values(), "Share of the bin of time, or the mean of the metric in it.")
+    return rows._replace(
+        titles={**rows.titles, **{new: old for old, new in values.items()}}, descriptions={**rows.descriptions, **docs}
+    )
 
 
 def compute_pace(captures: ViewedCaptures, at: CaptureAggregation, recipe: str, name: str) -> ShownRows:
@@ -313,14 +338,28 @@ def _are_origins_recorded(ranks: OpenSet) -> bool:
     return all(member.origin_utc_ns is not None for member in ranks.members)
 
 
-def add_titles(frame: pl.DataFrame, names_on_other_clock: Mapping[str, str] | None = None) -> ShownRows:
-    """Return rows together with a title for each column.
+def add_titles(
+    frame: pl.DataFrame, names_on_other_clock: Mapping[str, str] | None = None, declared: Iterable[Column] = ()
+) -> ShownRows:
+    """Return rows together with a title and a description for each column.
 
     Args:
         frame: The rows.
         names_on_other_clock: Maps the names of columns whose times are not on the clock of the shown capture to the
             new names of these columns. If None, no column is renamed.
+        declared: Declarations of the columns.
     """
-    frame = frame.rename({old: new for old, new in (names_on_other_clock or {}).items() if old in frame.columns})
-    titles = {text.name: _TITLES.get(text.name) or text.title for text in describe_columns(frame.columns)}
-    return ShownRows(frame, titles, dict.fromkeys(titles, ""))
+    renamed = {old: new for old, new in (names_on_other_clock or {}).items() if old in frame.columns}
+    texts = {renamed.get(text.name, text.name): text for text in describe_columns(frame.columns, declared)}
+    return ShownRows(
+        frame.rename(renamed),
+        {name: _TITLES.get(name) or text.title for name, text in texts.items()},
+        {name: text.doc or _DOCS.get(name, "") for name, text in texts.items()},
+        {name: text.formula for name, text in texts.items() if text.formula},
+        {name: text.unit for name, text in texts.items() if text.unit},
+    )
+
+
+def _list_declared_columns(*names: str) -> list[Column]:
+    """Return the declared columns of all tables of recipes."""
+    return [column for name in names for table in get_analysis(name, RECIPE).results for column in table.columns]

@@ -181,9 +181,22 @@ def read_op_types(inputs: TableInputs) -> ShownRows:
     )
     frame = counts.join(calls, on="op_type", how="left").sort("op_type").fill_null(0).collect()
     titles = {"op_type": "Op type", "op_count": "Ops", "instance_count": "Calls"}
+    docs = {
+        "op_type": "Kind of op, such as Conv2D.",
+        "op_count": "Number of ops.",
+        "instance_count": "Number of calls.",
+    }
     for metric, title in metrics.items():
-        titles |= {f"{prefix}_{metric}_ns": f"{prefix.capitalize()} {title}" for prefix in _STATISTICS}
-    return add_share_column(ShownRows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
+        doc = next(c.doc for c in schemas.table("op_instances").columns if c.name == f"{metric}_ns")
+        for prefix, statistic in {
+            "total": "Total",
+            "average": "Mean",
+            "minimum": "Minimum",
+            "maximum": "Maximum",
+        }.items():
+            titles[f"{prefix}_{metric}_ns"] = f"{statistic} {title}"
+            docs[f"{prefix}_{metric}_ns"] = f"{statistic} over the calls. {title}: {doc}"
+    return add_share_column(ShownRows(frame, titles, docs), "total_gpu_time_ns")
 
 
 _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
@@ -263,7 +276,11 @@ def read_iteration_ops(inputs: TableInputs) -> ShownRows:
         tensor_core_gpu_time_ns=time.filter(uses).sum(),
         data_type=pl.col("data_types").first(),
     )
-    return add_share_column(describe_rows(ops), "gpu_time_ns")
+    rows = describe_rows(ops, schemas.table("ops").columns)
+    docs = {"tensor_core_gpu_time_ns": "Total duration of the kernels that used Tensor Cores."}
+    docs |= {"gpu_time_ns": "Total duration of the kernels.", "kernel_count": "Number of kernels."}
+    docs |= {"tensor_core_kernel_count": "Number of kernels that used Tensor Cores."}
+    return add_share_column(add_columns(rows, ops, {}, docs), "gpu_time_ns")
 
 
 def read_op_kernels(inputs: TableInputs) -> ShownRows:
@@ -381,9 +398,23 @@ def read_launch_shapes(inputs: TableInputs) -> ShownRows:
     order = ("short_name", "grid", "block", "launches", "total_time_ns", "average_ns", "median_ns")
     kernels = kernels.select(*order, *(c for c in kernels.columns if c not in order))
     kernels = kernels.with_row_index("shape_id").cast({"shape_id": pl.Int64})
-    rows = describe_rows(kernels)
-    titles = {**rows.titles, "name": "Full name", "short_name": "Kernel"}
-    return add_share_column(rows._replace(titles=titles), "total_time_ns")
+    rows = describe_rows(kernels, schemas.table("kernels").columns)
+    titles = {"name": "Full name", "short_name": "Kernel", "average_ns": "Mean"}
+    return add_share_column(add_columns(rows, kernels, titles, _SHAPE_DOCS), "total_time_ns")
+
+
+_SHAPE_DOCS = {
+    "shape_id": "Number of the row, by total time.",
+    "grid": "Numbers of blocks in x, y and z.",
+    "block": "Numbers of threads of a block in x, y and z.",
+    "launches": "Number of launches.",
+    "total_time_ns": "Sum of the durations of the launches.",
+    "average_ns": "Mean of the durations of the launches.",
+    "median_ns": "Median of the durations of the launches.",
+    "minimum_ns": "Shortest duration of a launch.",
+    "maximum_ns": "Longest duration of a launch.",
+    "first_start_ns": "Start of the first launch, since the trace origin.",
+}
 
 
 def read_launches(inputs: TableInputs) -> ShownRows:
@@ -400,7 +431,7 @@ def read_collectives(inputs: TableInputs) -> ShownRows:
     """Return one row per NCCL kernel name, with statistics of the kernel durations."""
     rows = convert_report_rows(inputs.trace.stats("cuda_gpu_kern_sum"), "cuda_gpu_kern_sum")
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
-    return add_share_column(ShownRows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL")
+    return add_share_column(rows._replace(frame=frame), "total_time_ns", title="Share of NCCL")
 
 
 def read_collective_launches(inputs: TableInputs) -> ShownRows:
@@ -506,7 +537,9 @@ def read_metric_summary(inputs: TableInputs) -> ShownRows:
         .sort("device_id", "metric")
         .collect()
     )
-    return describe_rows(frame)
+    docs = {"samples": "Number of samples.", "average": "Mean of the samples."}
+    docs |= {"minimum": "Smallest sample.", "maximum": "Largest sample."}
+    return add_columns(describe_rows(frame, schemas.table("gpu_metrics").columns), frame, {"average": "Mean"}, docs)
 
 
 def create_ncu_launch_reader(table: str) -> Callable[[TableInputs], ShownRows]:

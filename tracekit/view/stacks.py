@@ -133,7 +133,9 @@ def compute_function_statistics(selection: EventsWithStacks) -> ShownRows:
         f"in_stack{unit}": "Events whose call stack contains the function. Each event counts once, even if the "
         "function calls itself.",
     }
-    return ShownRows(frame, titles, dict.fromkeys(titles, "") | docs)
+    docs |= {"name": "Name of the function.", "module": _DOCS["module"]}
+    docs["self_percent"] = docs["in_stack_percent"] = "Share of all selected events."
+    return ShownRows(frame, titles, docs)
 
 
 def read_events_with_stacks(selection: EventsWithStacks) -> ShownRows:
@@ -154,7 +156,7 @@ def read_events_with_stacks(selection: EventsWithStacks) -> ShownRows:
     order = "timestamp_ns" if "timestamp_ns" in shown.columns else "start_ns"
     shown = shown.sort(order, maintain_order=True).with_row_index("event").cast({"event": pl.Int64})
     titles = {c: _TITLES.get(c) or c.replace("_", " ").capitalize() for c in shown.columns}
-    return ShownRows(shown, titles, dict.fromkeys(titles, ""))
+    return ShownRows(shown, titles, {c: _DOCS.get(c, "") for c in titles})
 
 
 _SHOWN = (
@@ -178,6 +180,28 @@ _TITLES = {
 }
 
 
+_DOCS = {
+    "event": "Number of the event, by time.",
+    "timestamp_ns": "Time, since the trace origin.",
+    "start_ns": "Start, since the trace origin.",
+    "end_ns": "End (exclusive), since the trace origin.",
+    "duration_ns": "End minus start.",
+    "name": "Name of the called function.",
+    "function": "Innermost function of the call stack.",
+    "module": "Library or file that contains the function.",
+    "line": "Line in the file.",
+    "depth": "Number of frames from the outermost one to this one.",
+    "process_id": "Process of the thread.",
+    "thread_id": "Thread that was sampled or made the call.",
+    "thread_name": "Last recorded name of the thread.",
+    "cpu": "CPU on which the thread ran.",
+    "thread_state": "State of the thread.",
+    "cpu_cycles": "CPU cycles since the previous sample.",
+    "correlation_id": "Id that links the call to GPU activities.",
+    "stack_id": "Id of the call stack.",
+}
+
+
 def read_call_stack_frames(trace: Trace, stack_id: int) -> ShownRows:
     """Return the frames of a call stack, the innermost one first."""
     tree = trace.frame("stacks").select(pl.col("parent_id").fill_null(0), pl.col("depth").cast(pl.Int64)).collect()
@@ -190,7 +214,7 @@ def read_call_stack_frames(trace: Trace, stack_id: int) -> ShownRows:
     stacks = trace.frame("stacks").select("stack_id", "depth", function="symbol", module="module", line="line")
     frame = order.lazy().join(stacks, on="stack_id", how="left", maintain_order="left").drop("stack_id").collect()
     titles = {"depth": "Depth", "function": "Function", "module": "Module", "line": "Line"}
-    return ShownRows(frame, titles, dict.fromkeys(titles, ""))
+    return ShownRows(frame, titles, {c: _DOCS[c] for c in titles})
 
 
 def _read_thread_names(trace: Trace) -> pl.LazyFrame:
