@@ -146,6 +146,12 @@ class TraceView:
 
         return examine_processes(self._read_rollup().steady, options, plans, self._create_joined_results())
 
+    def list_idle_times(self) -> pl.DataFrame:
+        """Return the times in the steady steps in which no GPU of a process works. See ``diagnosis.idle``."""
+        from tracekit.core.diagnosis.idle import list_idle_times
+
+        return list_idle_times(self._read_rollup().steady)
+
     def explanation(self, max_parts: int | None = None) -> Explanation:
         """Return the answer of ``why`` as texts.
 

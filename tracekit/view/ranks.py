@@ -96,16 +96,19 @@ class OpenSet(TraceSet):
     Args:
         ranks: Members of the set, one per rank.
         traces: Open trace of each member, in the same order.
+
+    Attributes:
+        traces: Open trace of each member, by rank.
     """
 
     def __init__(self, ranks: Sequence[Member], traces: Sequence[Trace]) -> None:
         super().__init__(ranks)
-        self._traces = dict(zip(self.ranks, traces, strict=True))
+        self.traces = dict(zip(self.ranks, traces, strict=True))
 
     def outcomes(self, function: Callable[[Trace], Any]) -> Iterator[tuple[Member, Any]]:
         """Yield each member with the result of a function for its trace, or with the error that the function raises."""
         for member in self.captures:
-            yield member, call_or_return_error(lambda each: function(self._traces[each.rank]), member)
+            yield member, call_or_return_error(lambda each: function(self.traces[each.rank]), member)
 
     def restrict(self, ranks: Sequence[int], devices: Sequence[int]) -> OpenSet:
         """Return a set with only the given ranks and GPUs. Ranks without any of these GPUs are left out.
@@ -121,8 +124,8 @@ class OpenSet(TraceSet):
             raise self._create_missing_rank_error(missing[0])
         members = [member for member in self.captures if not ranks or member.rank in ranks]
         if not devices:
-            return OpenSet(members, [self._traces[member.rank] for member in members])
-        restricted = [(m, _select_present_devices(self._traces[m.rank], devices)) for m in members]
+            return OpenSet(members, [self.traces[member.rank] for member in members])
+        restricted = [(m, _select_present_devices(self.traces[m.rank], devices)) for m in members]
         traces = {member: trace for member, trace in restricted if trace is not None}
         if not traces:
             numbers = ", ".join(map(str, devices))
@@ -168,6 +171,14 @@ def _create_rank_set(captures: ViewedCaptures) -> OpenSet | None:
 
 def _read_recorded_metadata(capture: ViewedCapture) -> members.RecordedMetadata:
     return members.read_recorded_metadata(capture.trace, capture.trace.path or Path(capture.name))
+
+
+def list_captures_by_rank(captures: ViewedCaptures) -> dict[int, ViewedCapture]:
+    """Return the capture of each rank, or an empty dictionary if the captures are not the ranks of one job."""
+    ranks = get_rank_set(captures)
+    if ranks is None:
+        return {}
+    return {rank: next(each for each in captures.all if each.trace is ranks.traces[rank]) for rank in ranks.ranks}
 
 
 def get_selected_ranks(captures: ViewedCaptures, at: CaptureAggregation) -> OpenSet:

@@ -1,129 +1,264 @@
-"""Choose the time window whose events the timeline shows. A limited window opens quickly even for large captures."""
+"""Choose the window of time that the timeline shows, and merge the events that are too short to be drawn in it.
+
+The events of a track are on lanes. Events on the same lane do not overlap, so both their starts and their ends ascend,
+and the events of any window are found by binary search. In the window, an event that is at least one pixel wide is
+drawn. Shorter events that start in the same pixel are merged into a block.
+"""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import polars as pl
 
-from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.trace import get_trace_view
+from tracekit.exporters.timeline import layout
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
-    from tracekit.trace import Trace
+    from collections.abc import Iterator, Sequence
 
-MAX_EVENTS = 250_000
-"""Approximate maximum number of events on the timeline."""
-TABLES = (*schemas.list_tables("operation"), "api_calls", "nvtx_ranges", "osrt_calls")
-MIN_WINDOW = 1_000_000
-"""Minimum duration of the time window around a selected event, in ns."""
+    from tracekit.system.sorting import Array
+
+MAX_LANES = 32
+"""Maximum number of lanes of a track. Further overlapping events share the last lane, on which they are merged."""
+MAX_MARKS = 40_000
+"""Maximum number of events and blocks in an answer, unless there are more lanes."""
+MAX_SPAN = 1 << 52
+"""Maximum duration of a window in ns. A script represents such numbers exactly, and sums of two of them, too."""
+MIN_WINDOW = 1_000
+"""Minimum duration of a window in ns."""
+BATCH = 1 << 20
+"""Number of events that are merged at once. Blocks do not extend across batches."""
 
 
-class TimeWindow(NamedTuple):
-    """A time window in ns since the trace origin.
+class Window(NamedTuple):
+    """A half-open time window in ns since the trace origin."""
 
-    Attributes:
-        span: First and last time of the events of the capture.
-        converted: Start and end of the time whose events are converted for Perfetto and shown on the timeline.
-        shown: Start and end of the time to which the timeline zooms.
-    """
-
-    span: tuple[int, int]
-    converted: tuple[int, int]
-    shown: tuple[int, int]
+    start: int
+    end: int
 
     @property
-    def contains_all_events(self) -> bool:
-        """Whether the window contains all events of the timeline."""
-        return self.converted == self.span
-
-    def compute_preceding_window(self) -> tuple[int, int] | None:
-        """Return the preceding window, at most as long as this one, or None if this window starts with the capture."""
-        start, end = self.converted
-        return (max(self.span[0], start - (end - start)), start) if start > self.span[0] else None
-
-    def compute_following_window(self) -> tuple[int, int] | None:
-        """Return the following window, at most as long as this one, or None if this window ends with the capture."""
-        start, end = self.converted
-        return (end, min(self.span[1], end + (end - start))) if end < self.span[1] else None
+    def duration(self) -> int:
+        """Duration of the window in ns."""
+        return self.end - self.start
 
 
-def choose_window(trace: Trace, start: str, end: str) -> TimeWindow:
-    """Return the time window to which the timeline zooms, and the larger one whose events the timeline contains.
+class Lanes(NamedTuple):
+    """The events of a track, ordered by lane and then by start.
 
-    If the capture has few events, the timeline contains all of them. Otherwise, it contains about ``MAX_EVENTS`` events
-    around the requested time. If the requested time has more events, both windows end early.
+    Attributes:
+        offsets: Index of the first event of each lane, and then the number of events.
+        starts: Start of each event in ns.
+        ends: End of each event in ns, which is not before its start.
+        rows: Row number of each event.
+        codes: Code of the kind of each event.
+    """
+
+    offsets: Array
+    starts: Array
+    ends: Array
+    rows: Array
+    codes: Array
+
+    @property
+    def byte_count(self) -> int:
+        """Size in bytes."""
+        return sum(array.nbytes for array in self)
+
+
+class Marks(NamedTuple):
+    """Events and blocks of events to draw, ordered by lane and then by start. No two of them overlap on a lane.
+
+    Attributes:
+        lanes: Lane of each mark.
+        starts: First start in ns.
+        ends: Last end in ns.
+        indices: Index of the event or, for a block, of its longest event, in the ``Lanes``.
+        counts: Number of events: 1 for an event.
+        busy: Sum of the durations of the events in ns.
+    """
+
+    lanes: Array
+    starts: Array
+    ends: Array
+    indices: Array
+    counts: Array
+    busy: Array
+
+
+class Samples(NamedTuple):
+    """The samples of a counter, each pixel with its smallest and its largest value.
+
+    Attributes:
+        times: Time of the first sample in ns.
+        lows: Smallest value.
+        highs: Largest value.
+        counts: Number of samples.
+    """
+
+    times: Array
+    lows: Array
+    highs: Array
+    counts: Array
+
+
+def arrange_lanes(starts: Array, ends: Array, rows: Array, codes: Array, *, nests: bool) -> Lanes:
+    """Return the events of a track, in any order, on lanes on which they do not overlap.
+
+    Nested events are on the lane of their depth. Events that overlap without being nested are on as few lanes as
+    possible. Events without duration are treated as if they took 1 ns.
 
     Args:
-        trace: The capture.
-        start: Start of the time to show in ns, or "" for the start of the capture.
-        end: End of the time to show in ns, or "" for the end of the capture.
+        starts: Start of each event in ns.
+        ends: End of each event in ns. Events that end before they start end at their start.
+        rows: Row number of each event.
+        codes: Code of the kind of each event.
+        nests: Whether the events of the track may be nested.
+    """
+    ends = np.maximum(starts, ends)
+    order = np.lexsort((-ends, starts)) if np.any(starts[1:] <= starts[:-1]) else None
+    if order is not None:
+        starts, ends, rows, codes = starts[order], ends[order], rows[order], codes[order]
+    if not layout.may_overlap(starts, ends):
+        return Lanes(np.array([0, len(starts)]), starts, ends, rows, codes)
+    lanes = _assign_lanes(starts, ends, nests=nests)
+    order = np.argsort(np.minimum(lanes, MAX_LANES - 1), kind="stable")
+    sizes = np.bincount(np.minimum(lanes, MAX_LANES - 1))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return Lanes(offsets, starts[order], ends[order], rows[order], codes[order])
+
+
+def _assign_lanes(starts: Array, ends: Array, *, nests: bool) -> Array:
+    """Return the lane of each event. The events must be ordered by start and then by descending end."""
+    if nests and layout.are_nested_or_disjoint(starts, ends):
+        return layout.Depths.from_slices(starts, np.maximum(ends, starts + 1)).opened
+    return layout.assign_lanes(create_series(starts), create_series(ends)).to_numpy()
+
+
+def iterate_lanes_in_window(lanes: Lanes, window: Window) -> Iterator[slice]:
+    """Yield the indices of the events of each lane that are in a window, at least with a part of their duration."""
+    for lane, (first, stop) in enumerate(itertools.pairwise(lanes.offsets.tolist())):
+        starts, ends = lanes.starts[first:stop], lanes.ends[first:stop]
+        if lane == MAX_LANES - 1:
+            ends = np.maximum.accumulate(ends)
+        low = int(np.searchsorted(ends, window.start, "right"))
+        while low and starts[low - 1] >= window.start:  # an event without duration
+            low -= 1
+        yield slice(first + low, first + max(low, int(np.searchsorted(starts, window.end, "left"))))
+
+
+def merge_events(lanes: Lanes, window: Window, pixel_ns: int) -> Marks:
+    """Return what to draw in a window.
+
+    Args:
+        lanes: The events of a track.
+        window: The window. Events that are in it with a part of their duration are drawn or counted in a block.
+        pixel_ns: Duration of a pixel in ns.
+    """
+    merged = [
+        _merge_batch(lanes, lane, slice(first, min(first + BATCH, indices.stop)), window.start, pixel_ns)
+        for lane, indices in enumerate(iterate_lanes_in_window(lanes, window))
+        for first in range(indices.start, indices.stop, BATCH)
+    ]
+    if not merged:
+        return Marks(*(np.zeros(0, np.int64) for _ in Marks._fields))
+    return Marks(*(np.concatenate(columns) for columns in zip(*merged, strict=True)))
+
+
+def _merge_batch(lanes: Lanes, lane: int, indices: slice, origin: int, pixel_ns: int) -> Marks:
+    starts, ends = lanes.starts[indices], lanes.ends[indices]
+    durations = ends - starts
+    pixels = (np.maximum(starts, origin) - origin) // pixel_ns
+    is_short = durations < pixel_ns
+    begins = np.ones(len(starts), np.bool_)
+    begins[1:] = ~(is_short[1:] & is_short[:-1]) | (pixels[1:] != pixels[:-1])
+    if lane == MAX_LANES - 1:
+        begins[1:] &= starts[1:] >= np.maximum.accumulate(ends)[:-1]
+    first = np.flatnonzero(begins)
+    counts = np.diff(first, append=len(starts))
+    longest = np.flatnonzero(durations == np.repeat(np.maximum.reduceat(durations, first), counts))
+    longest = longest[np.searchsorted(longest, first)]
+    return Marks(
+        np.full(len(first), lane),
+        starts[first],
+        np.maximum.reduceat(ends, first),
+        longest + indices.start,
+        counts,
+        np.add.reduceat(durations, first),
+    )
+
+
+def merge_samples(times: Array, values: Array, window: Window, pixel_ns: int) -> Samples:
+    """Return the smallest and the largest value of the samples in each pixel of a window.
+
+    The first result is the last sample before the window, whose value holds until the next sample.
+
+    Args:
+        times: Time of each sample in ns, ascending.
+        values: Value of each sample.
+        window: The window.
+        pixel_ns: Duration of a pixel in ns.
+    """
+    low = max(int(np.searchsorted(times, window.start, "left")) - 1, 0)
+    indices = slice(low, int(np.searchsorted(times, window.end, "left")))
+    times, values = times[indices], values[indices]
+    if not len(times):
+        return Samples(times, values, values, times)
+    pixels = (times - window.start) // pixel_ns
+    first = np.flatnonzero(np.diff(pixels, prepend=pixels[0] - 1))
+    lows, highs = np.minimum.reduceat(values, first), np.maximum.reduceat(values, first)
+    return Samples(times[first], lows, highs, np.diff(first, append=len(times)))
+
+
+def choose_pixel_duration(sizes: Sequence[int], window: Window, width: int) -> int:
+    """Return the duration of a pixel in ns with which lanes have at most ``MAX_MARKS`` marks.
+
+    Args:
+        sizes: Number of the events in the window of each lane.
+        window: The window.
+        width: Width of the picture in pixels. If lanes have too many events, pixels are wider.
+    """
+    events, pixels = np.array(sizes, np.int64), width
+    while pixels > 1 and np.minimum(events, 2 * pixels + 2).sum() > MAX_MARKS:
+        pixels = (pixels + 1) // 2
+    return max(1, -(-window.duration // pixels))
+
+
+def parse_window(start: str, end: str, span: Window) -> Window:
+    """Parse the URL parameters of a window.
+
+    Args:
+        start: Start in ns, or "" for the start of the capture.
+        end: End in ns, or "" for the end of the capture.
+        span: Time of the events of the capture.
 
     Raises:
-        TracekitError: A time is not a valid integer, the requested time lies outside the capture, or the capture has no
-            events.
+        TracekitError: A time is not a valid integer, the window lies outside the capture, or it is too long.
     """
-    span = trace.span()
-    if span is None:
-        absence = get_trace_view(trace).explain_missing_tables(TABLES)
-        raise TracekitError(f"the timeline has no events: {absence.reason}", hint=absence.hint)
-    low = span[0] if start == "" else parse_time(start)
-    high = span[1] if end == "" else max(parse_time(end), low)
-    if low > span[1] or high < span[0]:
+    low = span.start if start == "" else parse_time(start)
+    high = span.end if end == "" else parse_time(end)
+    if low > span.end or max(high, low) < span.start:
         raise TracekitError(
             f"the timeline has no events between {low:,} and {high:,} ns",
-            hint=f"its events are between {span[0]:,} and {span[1]:,} ns",
+            hint=f"its events are between {span.start:,} and {span.end:,} ns",
         )
-    margin = max((high - low) // 2, MIN_WINDOW // 2) if start or end else 0
-    shown = (max(span[0], low - margin), min(span[1], high + margin))
-    starts = _read_event_starts(trace)
-    if starts.size <= MAX_EVENTS:
-        return TimeWindow(span, span, shown)
-    converted = _compute_window_around(starts, shown, span)
-    return TimeWindow(span, converted, (max(shown[0], converted[0]), min(shown[1], converted[1])))
+    if high - low < MIN_WINDOW:
+        low = (low + max(high, low) - MIN_WINDOW) // 2
+        high = low + MIN_WINDOW
+    if high - low > MAX_SPAN:
+        raise TracekitError(
+            f"the window of the timeline has {high - low:,} ns, but it may have at most {MAX_SPAN:,} ns",
+            hint="add start= and end= to the URL",
+        )
+    return Window(low, high)
 
 
-def _compute_window_around(starts: np.ndarray, requested: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
-    """Return the start and end in ns of a time window with about ``MAX_EVENTS`` events around a requested window.
-
-    If the requested window contains more events, the result begins at the same time and ends earlier. It is at least
-    1 ns long, unless the capture is shorter.
-
-    Args:
-        starts: Start times of all events in ns, ascending.
-        requested: Start and end of the requested window in ns.
-        span: First and last time of the events of the capture in ns.
-    """
-    first, last = (int(i) for i in np.searchsorted(starts, requested))
-    spare = MAX_EVENTS - (last - first)
-    if spare <= 0:
-        end = max(int(starts[min(first + MAX_EVENTS, starts.size - 1)]), requested[0] + 1)
-        return requested[0], min(end, span[1])
-    low, high = max(first - spare // 2, 0), min(last + spare // 2, starts.size - 1)
-    begin = span[0] if low == 0 else min(int(starts[low]), requested[0])
-    return begin, span[1] if high == starts.size - 1 else max(int(starts[high]), requested[1])
-
-
-def limit_end(trace: Trace, start: int, end: int) -> int:
-    """Return the end of a time window in ns, or an earlier end if more than ``MAX_EVENTS`` events start in the window.
-
-    Args:
-        trace: The capture.
-        start: Start of the window in ns.
-        end: End of the window in ns.
-    """
-    starts = _read_event_starts(trace)
-    first, last = (int(i) for i in np.searchsorted(starts, (start, end)))
-    return end if last - first <= MAX_EVENTS else max(int(starts[first + MAX_EVENTS]), start + 1)
-
-
-def _read_event_starts(trace: Trace) -> np.ndarray:
-    """Return the start times of all events of the timeline in ascending order."""
-    present = [name for name in TABLES if name in trace.tables]
-    frames = [trace.frame(name).select("start_ns") for name in present]
-    return pl.concat(frames).sort("start_ns").collect()["start_ns"].to_numpy()
+def center_window(start: int, end: int) -> Window:
+    """Return a window in which an event is in the center and has a readable width."""
+    margin = max(4 * (end - start), 10_000)
+    return Window(start - margin, end + margin)
 
 
 def parse_time(text: str) -> int:

@@ -1,0 +1,373 @@
+"""Answer requests for a window of the timeline: the tracks of one or more captures, and what to draw on them.
+
+All times of an answer are on one clock, which is that of the capture of the page: the times in its tables are the times
+on the axis. The times of other ranks are converted to it. Times are sent as integers relative to the start of the
+window, because a script would round the integers of the tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import TracekitError
+from tracekit.system.sorting import create_series
+from tracekit.trace import get_trace_view
+from tracekit.view import ranks as sets_of_ranks
+from tracekit.view import tracks as events
+from tracekit.view import windows
+from tracekit.view.captures import Cache
+from tracekit.view.windows import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tracekit.system.sorting import Array
+    from tracekit.view.captures import ViewedCapture, ViewedCaptures
+    from tracekit.view.state import PageState
+    from tracekit.view.tracks import Track, Tracks
+
+MAX_CACHED_BYTES = 256 * 1024 * 1024
+"""Maximum size of the cached tracks in bytes. The tracks that are being used are cached even if they are larger."""
+MAX_CACHED_PARTS = 512
+WIDTHS = range(50, 10_001)
+"""Widths of pictures in pixels that a request may have."""
+MAX_NAME = 300
+"""Maximum number of characters of a name in an answer."""
+
+
+class Clock(NamedTuple):
+    """The conversion of the times of a capture to the common clock of its job.
+
+    Attributes:
+        offset: Number of ns to add to every time.
+        drift: Number of ns to add to every time per ns of that time.
+    """
+
+    offset: int = 0
+    drift: float = 0.0
+
+    def to_common(self, times: Array) -> Array:
+        """Return times of the capture on the common clock."""
+        return times + self._round(times * self.drift) + self.offset
+
+    def from_common(self, times: Array) -> Array:
+        """Return times on the common clock on the clock of the capture."""
+        own = times - self.offset
+        return own - self._round(own * (self.drift / (1 + self.drift)))
+
+    def _round(self, values: Array) -> Array:
+        rounded: Array = np.rint(values).astype(np.int64) if self.drift else np.int64(0)  # type: ignore[assignment]
+        return rounded
+
+
+class Member(NamedTuple):
+    """A capture on the timeline.
+
+    Attributes:
+        capture: The capture.
+        rank: Its rank, or None if it is not a rank of a job.
+        clock: Conversion of its times to the common clock, or None if its times are those of the axis.
+        axis: Conversion of the times of the axis to the common clock.
+        is_aligned: Whether its clock is aligned. Otherwise, its times are shown as they are.
+    """
+
+    capture: ViewedCapture
+    rank: int | None = None
+    clock: Clock | None = None
+    axis: Clock = Clock()
+    is_aligned: bool = True
+
+    def to_axis(self, times: Array) -> Array:
+        """Return times of the capture on the clock of the axis."""
+        return times if self.clock is None else self.axis.from_common(self.clock.to_common(times))
+
+    def from_axis(self, window: Window) -> Window:
+        """Return a window of the axis on the clock of the capture."""
+        if self.clock is None:
+            return window
+        return Window(*self.clock.from_common(self.axis.to_common(np.array(window, np.int64))).tolist())
+
+
+class Timelines:
+    """The tracks of the captures of a server, with a cache."""
+
+    def __init__(self, captures: ViewedCaptures) -> None:
+        self.captures = captures
+        self._tracks: Cache[tuple[Any, ...], Tracks] = Cache(
+            MAX_CACHED_PARTS, lambda tracks: tracks.byte_count, MAX_CACHED_BYTES
+        )
+
+    def get_tracks(self, capture: ViewedCapture, state: PageState, part: str) -> Tracks:
+        """Return the tracks of a part of a capture. Steps and causes depend on the aggregation of the state."""
+        depends = part in (events.STEPS, events.CAUSES)
+        at = state.select_capture(capture.index).at if capture.index != state.at.capture else state.at
+        trace = capture.get_aggregated_trace(at) if depends else capture.trace
+        return self._tracks.get(
+            (capture.index, part, at if depends else None),
+            lambda: events.read_tracks(trace, part, find_span(self.captures, capture)),
+        )
+
+    def list_members(self, state: PageState) -> list[Member]:
+        """Return the captures that the state selects: the ranks of the job, or the capture of the page."""
+        shown = self.captures[state.at]
+        by_rank = sets_of_ranks.list_captures_by_rank(self.captures)
+        if not by_rank:
+            return [Member(shown)]
+        chosen = state.at.ranks
+        clocks = self._read_clocks(shown)
+        axis_rank = next((rank for rank, capture in by_rank.items() if capture is shown), None)
+        axis = clocks.get(axis_rank)
+        if axis is None:
+            return [Member(shown, axis_rank)]
+        members = []
+        for rank, capture in by_rank.items():
+            if chosen and rank not in chosen:
+                continue
+            clock = clocks[rank]
+            members.append(Member(capture, rank, None if rank == axis_rank else clock, axis, clock is not None))
+        if not members:
+            known = ", ".join(map(str, by_rank))
+            text = ", ".join(map(str, chosen))
+            raise TracekitError(f"the URL selects ranks {text}, but the job has ranks {known}", hint="choose others")
+        return members
+
+    def _read_clocks(self, capture: ViewedCapture) -> dict[int | None, Clock | None]:
+        clocks = sets_of_ranks.analyze_communication(self.captures, capture).clocks
+        return {
+            row["rank"]: None if row["offset_ns"] is None else Clock(row["offset_ns"], row["drift_ppm"] / 1e6)
+            for row in clocks.iter_rows(named=True)
+        }
+
+
+def get_timelines(captures: ViewedCaptures) -> Timelines:
+    """Return the timelines of the captures of a server, with their cache."""
+    timelines: Timelines = captures.get_cached_result(("timelines",), lambda: Timelines(captures))
+    return timelines
+
+
+def find_span(captures: ViewedCaptures, capture: ViewedCapture) -> Window:
+    """Return the time of the events of a capture.
+
+    Raises:
+        TracekitError: The capture has no events.
+    """
+
+    def compute() -> Window:
+        span = capture.trace.span()
+        if span is None:
+            absence = get_trace_view(capture.trace).explain_missing_tables(events.list_tables())
+            raise TracekitError(f"the timeline has no events: {absence.reason}", hint=absence.hint)
+        return Window(span[0], span[1] + 1)
+
+    window: Window = captures.get_cached_result(("span", capture.index), compute)
+    return window
+
+
+def find_common_span(captures: ViewedCaptures, members: Sequence[Member]) -> Window:
+    """Return the time of the events of several captures on the clock of the axis.
+
+    Raises:
+        TracekitError: No capture has events.
+    """
+    spans, errors = [], []
+    for member in members:
+        try:
+            spans.append(member.to_axis(np.array(find_span(captures, member.capture), np.int64)))
+        except TracekitError as e:
+            errors.append(e)
+    if not spans:
+        raise errors[0]
+    return Window(int(min(span[0] for span in spans)), int(max(span[1] for span in spans)))
+
+
+def list_parts(captures: ViewedCaptures, members: Sequence[Member]) -> list[str]:
+    """Return the parts for which at least one capture has rows."""
+    found: set[str] = set()
+    for member in members:
+        capture = member.capture
+        found.update(
+            captures.get_cached_result(("parts", capture.index), lambda: events.list_parts(capture.trace))  # noqa: B023
+        )
+    return [part for part in events.PARTS if part in found]
+
+
+def build_answer(captures: ViewedCaptures, state: PageState) -> dict[str, Any]:
+    """Return what to draw in a window, as JSON.
+
+    The parameters of the URL are ``start`` and ``end`` (the window in ns), ``width`` (the width of the picture in
+    pixels), ``parts`` (names of parts, separated by commas), ``ranks`` and ``devices``.
+
+    Raises:
+        TracekitError: A parameter has an invalid value.
+    """
+    timelines = get_timelines(captures)
+    members = timelines.list_members(state)
+    window = windows.parse_window(state.get("start"), state.get("end"), find_common_span(captures, members))
+    width = parse_width(state.get("width"))
+    devices = state.at.devices
+    shown, notes = [], []
+    for part in parse_parts(state.get("parts")):
+        for member in members:
+            found = timelines.get_tracks(member.capture, state, part)
+            if found.missing:
+                notes.append(f"{found.missing:,} more tracks of {part} are not drawn. Choose ranks or devices.")
+            shown += [(member, t) for t in found.tracks if not devices or t.device is None or t.device in devices]
+    notes += [f"The clock of rank {m.rank} cannot be aligned." for m in members if not m.is_aligned]
+    return _Answer(window, width, shown).build() | {"notes": notes}
+
+
+class _Answer:
+    """The answer to a request.
+
+    Args:
+        window: The window.
+        width: Width of the picture in pixels.
+        shown: The tracks, each with its capture.
+    """
+
+    def __init__(self, window: Window, width: int, shown: Sequence[tuple[Member, Track]]) -> None:
+        self.window, self._shown = window, shown
+        self.own = [member.from_axis(window) for member, _ in shown]
+        sizes = [
+            lane.stop - lane.start
+            for (_, track), own in zip(shown, self.own, strict=True)
+            for lane in windows.iterate_lanes_in_window(track.lanes, own)
+        ]
+        self.pixel_ns = windows.choose_pixel_duration(sizes, window, width)
+
+    def build(self) -> dict[str, Any]:
+        """Return the answer as JSON."""
+        marks = [self._merge(track, own) for (_, track), own in zip(self._shown, self.own, strict=True)]
+        names = [
+            events.read_names(member.capture.trace, track, found.indices) if isinstance(found, windows.Marks) else None
+            for (member, track), found in zip(self._shown, marks, strict=True)
+        ]
+        texts, codes = _encode_names([frame["name"] for frame in names if frame is not None])
+        described = []
+        for (member, track), found, frame in zip(self._shown, marks, names, strict=True):
+            if isinstance(found, windows.Marks) and frame is not None:
+                drawn = self._describe_marks(member, track, found) | {
+                    "name": codes.pop(0),
+                    "id": _encode_ids(frame["id"]),
+                }
+            elif isinstance(found, windows.Samples):
+                drawn = self._describe_samples(member, found)
+            described.append(_describe_track(member, track) | drawn)
+        used = {int(code) for _, track in self._shown for code in np.flatnonzero(np.bincount(track.lanes.codes))}
+        return {
+            "start": str(self.window.start),
+            "end": str(self.window.end),
+            "pixel": self.pixel_ns,
+            "names": texts,
+            "kinds": {str(code): list(events.get_kind(code)) for code in sorted(used)},
+            "tracks": described,
+        }
+
+    def _merge(self, track: Track, own: Window) -> windows.Marks | windows.Samples:
+        if track.values is not None:
+            return windows.merge_samples(track.lanes.starts, track.values, own, self.pixel_ns)
+        return windows.merge_events(track.lanes, own, self.pixel_ns)
+
+    def _describe_marks(self, member: Member, track: Track, marks: windows.Marks) -> dict[str, Any]:
+        starts, ends = (self._make_relative(member.to_axis(times)) for times in (marks.starts, marks.ends))
+        return {
+            "lane": marks.lanes.tolist(),
+            "start": starts.tolist(),
+            "end": ends.tolist(),
+            "count": marks.counts.tolist(),
+            "busy": marks.busy.tolist(),
+            "kind": track.lanes.codes[marks.indices].tolist(),
+        }
+
+    def _describe_samples(self, member: Member, samples: windows.Samples) -> dict[str, Any]:
+        return {
+            "time": self._make_relative(member.to_axis(samples.times)).tolist(),
+            "low": samples.lows.tolist(),
+            "high": samples.highs.tolist(),
+            "count": samples.counts.tolist(),
+        }
+
+    def _make_relative(self, times: Array) -> Array:
+        """Return times relative to the start of the window. Times that are far outside it are moved closer."""
+        relative: Array = np.clip(times - self.window.start, -windows.MAX_SPAN, 2 * windows.MAX_SPAN)
+        return relative
+
+
+def format_track_label(member: Member, track: Track) -> str:
+    """Return the name of a track with its rank and its group, which are empty for the only rank and for annotations."""
+    return " · ".join(filter(None, ("" if member.rank is None else f"Rank {member.rank}", track.group, track.name)))
+
+
+def _describe_track(member: Member, track: Track) -> dict[str, Any]:
+    prefix = "" if member.rank is None else f"Rank {member.rank}"
+    annotation = track.labels is not None
+    values = {
+        "id": f"{member.capture.index}.{track.part}.{track.number}",
+        "part": track.part,
+        "capture": member.capture.index,
+        "group": "" if annotation else " · ".join(filter(None, (prefix, track.group))),
+        "label": " · ".join(filter(None, (prefix if annotation else "", track.name))),
+        "lanes": len(track.lanes.offsets) - 1,
+        "events": len(track.lanes.starts),
+    }
+    if track.values is not None and len(track.values):
+        values |= {"range": [float(track.values.min()), float(track.values.max())]}
+    return values
+
+
+def _encode_names(columns: Sequence[pl.Series]) -> tuple[list[str], list[list[int]]]:
+    """Return the distinct names of several columns, and the index of the name of each row of each column."""
+    if not columns:
+        return [], []
+    rows = pl.concat(columns).fill_null("").to_frame("name")
+    names = rows.unique(maintain_order=True).with_row_index("index")
+    indices = rows.join(names, on="name", how="left", maintain_order="left")["index"]
+    texts = [shorten_name(name) for name in names["name"].to_list()]
+    stops = np.cumsum([len(column) for column in columns])
+    return texts, [indices[stop - len(c) : stop].to_list() for c, stop in zip(columns, stops.tolist(), strict=True)]
+
+
+def shorten_name(name: str) -> str:
+    """Return the beginning of a long name."""
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+
+
+def _encode_ids(ids: pl.Series) -> list[int | str | None]:
+    """Return ids as integers, or as strings if a script would round them."""
+    largest = ids.abs().max()
+    values: list[int | str | None] = (
+        ids.cast(pl.String) if isinstance(largest, int) and largest > windows.MAX_SPAN else ids
+    ).to_list()
+    return values
+
+
+def parse_width(text: str) -> int:
+    """Parse the URL parameter ``width``.
+
+    Raises:
+        TracekitError: It is not an integer, or it is too small or too large.
+    """
+    width = windows.parse_time(text or "1000")
+    if width not in WIDTHS:
+        raise TracekitError(
+            f"the width in the URL is {width}, but it must be between {WIDTHS[0]} and {WIDTHS[-1]:,} pixels"
+        )
+    return width
+
+
+def parse_parts(text: str) -> list[str]:
+    """Parse the URL parameter ``parts``, whose default is the part of the GPU.
+
+    Raises:
+        TracekitError: A part does not exist.
+    """
+    chosen = text.split(",") if text else [events.GPU]
+    for part in chosen:
+        if part not in events.PARTS:
+            raise TracekitError(
+                f"the timeline has no part {part[:100]!r}", hint=f"choose parts from {', '.join(events.PARTS)}"
+            )
+    return list(dict.fromkeys(chosen))

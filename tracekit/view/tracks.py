@@ -1,0 +1,399 @@
+"""Read the tracks of a capture for the timeline: its events, counters and steps, and what the diagnosis says of them.
+
+A *part* of the timeline is read when it is first shown, so that kernels are shown before everything else is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.diagnosis import Options
+from tracekit.exporters.timeline import batches, kinds
+from tracekit.exporters.timeline.exporter import BY_DEFAULT, ON_REQUEST
+from tracekit.exporters.timeline.tracks import TrackNames
+from tracekit.registry.tables import count_rows, prefetch, read_table, scan_table
+from tracekit.system.sorting import create_series
+from tracekit.trace import get_trace_view
+from tracekit.view.windows import Lanes, Window, arrange_lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tracekit.core.diagnosis import Why
+    from tracekit.exporters.timeline.kinds import EventKind
+    from tracekit.exporters.timeline.tracks import Placement
+    from tracekit.registry.tables import Tables
+    from tracekit.system.sorting import Array
+    from tracekit.trace import Trace
+
+    Stages = tuple[tuple[EventKind, ...], ...]
+
+STEPS, GPU, CPU, RANGES, COUNTERS, OTHER, CAUSES = "steps", "gpu", "cpu", "ranges", "counters", "other", "causes"
+_ON_GPU, _PROJECTIONS, _PAGE_FAULTS = "gpu", "projections", "page-faults"
+_ON_CPU = tuple(name for name in BY_DEFAULT if name not in (_ON_GPU, _PROJECTIONS, _PAGE_FAULTS, COUNTERS))
+STAGES: dict[str, Stages] = {
+    GPU: (*(s for s in kinds.group_kinds_by_stage((_ON_GPU,)) if kinds.SYNCS not in s), (kinds.GPU_PAGE_FAULTS,)),
+    CPU: (*kinds.group_kinds_by_stage(_ON_CPU), (kinds.CPU_PAGE_FAULTS,)),
+    RANGES: ((kinds.SYNCS,), *kinds.group_kinds_by_stage((_PROJECTIONS,))),
+    COUNTERS: kinds.group_kinds_by_stage((COUNTERS,)),
+    OTHER: kinds.group_kinds_by_stage(ON_REQUEST),
+}
+"""Kinds of the events of each part that shows tables, by stage. Synchronizations and projections of ranges onto the GPU
+are not in the part of the GPU, which would look busy while it is idle."""
+PARTS = (STEPS, CAUSES, *STAGES)
+"""The parts of the timeline from top to bottom."""
+MAX_TRACKS = 400
+"""Maximum number of tracks of a part. Others are counted."""
+_KINDS = tuple(kind for stage in kinds.STAGES for kind in stage)
+_CODES = {kind: code for code, kind in enumerate(_KINDS)}
+COMMUNICATION, STEP, WARM_UP, IDLE, CAUSE = range(250, 255)
+"""Codes of events that are no kinds of their own: kernels of NCCL, and annotations."""
+_COLORS = {
+    **{_CODES[kind]: kind.table for kind in _KINDS},
+    **{COMMUNICATION: "communication", STEP: "step", WARM_UP: "warm-up", IDLE: "idle", CAUSE: "cause"},
+}
+_TABLES = {COMMUNICATION: "kernels", STEP: "iterations", WARM_UP: "iterations", IDLE: "", CAUSE: ""}
+_NCCL = "(?i)nccl"
+_LARGEST_TIME = 1 << 61
+
+
+class Kind(NamedTuple):
+    """What the code of an event stands for.
+
+    Attributes:
+        table: Table of the event, or "" for an annotation.
+        color: Name of its color.
+    """
+
+    table: str
+    color: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Track:
+    """A track of a capture.
+
+    Attributes:
+        part: The part of the timeline.
+        number: Number of the track in its part.
+        group: Name of the group of tracks.
+        name: Name of the track.
+        order: Sort key.
+        device: The GPU, or None.
+        lanes: The events of the track.
+        labels: Labels of annotations by row number, or None for events of tables.
+        values: Values of the events of a counter, in the order of ``lanes``, or None.
+    """
+
+    part: str
+    number: int
+    group: str
+    name: str
+    order: tuple[tuple[int, ...], tuple[int, ...]]
+    device: int | None
+    lanes: Lanes
+    labels: pl.DataFrame | None = None
+    values: Array | None = None
+
+
+class Tracks(NamedTuple):
+    """The tracks of a part of a capture.
+
+    Attributes:
+        tracks: The first tracks.
+        missing: Number of all other tracks.
+    """
+
+    tracks: tuple[Track, ...]
+    missing: int = 0
+
+    @property
+    def byte_count(self) -> int:
+        """Size in bytes."""
+        return sum(t.lanes.byte_count + (0 if t.values is None else t.values.nbytes) for t in self.tracks)
+
+
+def get_kind(code: int) -> Kind:
+    """Return what the code of an event stands for."""
+    table = _TABLES[code] if code in _TABLES else _KINDS[code].table
+    return Kind("nvtx_ranges" if table == "nvtx_projections" else table, _COLORS[code])
+
+
+def list_tables() -> list[str]:
+    """Return the names of all tables whose events are drawn."""
+    return list(dict.fromkeys(kind.table for kind in iterate_kinds(STAGES)))
+
+
+def list_parts(trace: Trace) -> list[str]:
+    """Return the parts for which a capture has rows."""
+    counts = trace.count_all()
+    recorded = {part: any(counts.get(k.table) for stage in stages for k in stage) for part, stages in STAGES.items()}
+    on_gpu = any(counts[kind.table] for kind in (kinds.KERNELS, kinds.MEMCPYS, kinds.MEMSETS, kinds.GRAPH_LAUNCHES))
+    has_work = {STEPS: bool(counts["nvtx_ranges"]), CAUSES: on_gpu}
+    recorded[RANGES] = recorded[RANGES] or (on_gpu and bool(counts["nvtx_ranges"]))
+    return [part for part in PARTS if (recorded | has_work)[part]]
+
+
+def read_tracks(trace: Trace, part: str, span: Window) -> Tracks:
+    """Return the tracks of a part of a capture.
+
+    Args:
+        trace: The trace of the capture. Steps are those that it aggregates.
+        part: Name of the part.
+        span: Time of the events of the capture. Events that were never closed end with it.
+    """
+    if part == STEPS:
+        return Tracks(tuple(_read_steps(trace)))
+    if part == CAUSES:
+        return Tracks(tuple(_read_annotations(trace)))
+    tables = _get_tables(trace, part)
+    stages = STAGES[part]
+    prefetch(tables, _list_columns(tables, stages))
+    names = TrackNames.read(tables)
+    tracks = [
+        track
+        for stage in stages
+        for track in (_read_counters if part == COUNTERS else _read_stage)(part, tables, names, stage, span)
+    ]
+    tracks.sort(key=lambda track: track.order)
+    return Tracks(tuple(tracks[:MAX_TRACKS]), max(len(tracks) - MAX_TRACKS, 0))
+
+
+def _get_tables(trace: Trace, part: str) -> Tables:
+    """Return the tables of a part. Only two parts need the correlation of the capture, which takes longer."""
+    return get_trace_view(trace.correlate() if part in (RANGES, COUNTERS) else trace).tables
+
+
+def read_names(trace: Trace, track: Track, indices: Array) -> pl.DataFrame:
+    """Return the names and ids of events.
+
+    Args:
+        trace: The trace.
+        track: The track of the events.
+        indices: Indices of the events in ``track.lanes``.
+
+    Returns:
+        One row per event, in order: ``name`` (String), ``id`` (Int64, null without a row in a table).
+    """
+    rows, codes = create_series(track.lanes.rows[indices]), create_series(track.lanes.codes[indices])
+    if track.labels is not None:
+        return track.labels.select("name", "id").select(pl.all().gather(rows))
+    tables = _get_tables(trace, track.part)
+    wanted = pl.DataFrame([rows.alias("row"), codes.replace(COMMUNICATION, _CODES[kinds.KERNELS]).alias("code")])
+    wanted = wanted.with_row_index("at")
+    frames = [_read_names_of_kind(tables, _KINDS[cast("int", code[0])], own) for code, own in wanted.group_by("code")]
+    return pl.concat([_NO_NAMES, *frames]).sort("at").select("name", "id")
+
+
+_NO_NAMES = pl.DataFrame(schema={"at": pl.UInt32, "name": pl.String, "id": pl.Int64})
+
+
+def _read_names_of_kind(tables: Tables, kind: EventKind, wanted: pl.DataFrame) -> pl.DataFrame:
+    columns = list(dict.fromkeys([kind.key, *batches.list_column_names(kind.name)]))
+    table = read_table(tables, kind.table, columns).take(wanted["row"].to_arrow())
+    frame = cast("pl.DataFrame", pl.from_arrow(table))
+    return frame.select(
+        wanted["at"], kind.name.cast(pl.String).alias("name"), pl.col(kind.key).cast(pl.Int64).alias("id")
+    )
+
+
+def get_kind_of_table(table: str) -> EventKind | None:
+    """Return the first kind of events of a table, or None if no track shows it."""
+    return next((kind for kind in _KINDS if kind.table == table), None)
+
+
+def iterate_kinds(parts: Iterable[str]) -> Iterator[EventKind]:
+    """Yield the kinds of the events of parts."""
+    return (kind for part in parts for stage in STAGES.get(part, ()) for kind in stage)
+
+
+def _list_columns(tables: Tables, stages: Stages) -> dict[str, list[str]]:
+    """Return the columns that tracks and names of events need, by table name."""
+    needed: dict[str, list[str]] = {}
+    for kind in (kind for stage in stages for kind in stage):
+        available = set(tables.schema(kind.table).names)
+        columns = [kind.key, *batches.list_position_columns(kind), *batches.list_column_names(kind.name, kind.where)]
+        needed.setdefault(kind.table, []).extend(column for column in columns if column in available)
+    return {table: list(dict.fromkeys(columns)) for table, columns in needed.items()}
+
+
+def _scan_positions(tables: Tables, kind: EventKind, last: int) -> pl.LazyFrame | None:
+    """Return the keys of the track, ``start``, ``end``, ``row`` and ``code`` of each event, or None without columns."""
+    if not count_rows(tables, kind.table) or not batches.choose_event_columns(kind, tables.schema(kind.table).names):
+        return None
+    frame = scan_table(tables, kind.table).with_row_index("row")
+    end = kind.end.fill_null(pl.max_horizontal(kind.start, last)) if kind.phase == kinds.SLICE else kind.start
+    code = pl.lit(_CODES[kind], pl.UInt8)
+    if kind is kinds.KERNELS:
+        code = pl.when(kind.name.str.contains(_NCCL)).then(pl.lit(COMMUNICATION, pl.UInt8)).otherwise(code)
+    return (frame if kind.where is None else frame.filter(kind.where)).select(
+        *(pl.col(key) for key in kind.placement.keys),
+        start=kind.start.clip(-_LARGEST_TIME, _LARGEST_TIME),
+        end=end.clip(-_LARGEST_TIME, _LARGEST_TIME),
+        row="row",
+        code=code,
+    )
+
+
+def _read_stage(
+    part: str, tables: Tables, names: TrackNames, stage: Sequence[EventKind], span: Window
+) -> Iterator[Track]:
+    """Yield the tracks of kinds of events that share tracks."""
+    scans = [scan for kind in stage if (scan := _scan_positions(tables, kind, span.end)) is not None]
+    if not scans:
+        return
+    placement = stage[0].placement
+    rows = pl.concat(
+        [scan.with_columns(pl.col(pl.Categorical).cast(pl.String)).collect() for scan in scans],
+        how="vertical_relaxed",
+    )
+    suffix = " · marks" if stage[0] is kinds.NVTX_MARKS else ""
+    for number, (keys, own) in enumerate(_split_by_track(rows, placement)):
+        track = placement.make_track(names, *keys)
+        columns = (own[c].to_numpy() for c in ("start", "end", "row", "code"))
+        yield Track(
+            part,
+            number * len(_KINDS) + _CODES[stage[0]],
+            track.group.name,
+            (track.name or "") + suffix,
+            (track.group.order, track.order),
+            cast(
+                "int | None",
+                dict(track.attributes).get("device_id", dict(zip(placement.keys, keys, strict=True)).get("device_id")),
+            ),
+            arrange_lanes(*columns, nests=placement.nests),
+        )
+
+
+def _split_by_track(rows: pl.DataFrame, placement: Placement) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
+    """Return the keys and the events of each track, in the order of the keys."""
+    split = rows.partition_by(placement.keys, as_dict=True, include_key=False, maintain_order=True)
+    return sorted(split.items(), key=lambda item: [(value is None, str(type(value)), value or 0) for value in item[0]])  # type: ignore[arg-type]
+
+
+def _read_counters(
+    part: str, tables: Tables, names: TrackNames, stage: Sequence[EventKind], _: Window
+) -> Iterator[Track]:
+    """Yield one track per counter."""
+    for kind in stage:
+        columns = tables.schema(kind.table).names
+        if not count_rows(tables, kind.table) or not batches.choose_event_columns(kind, columns):
+            continue
+        value = pl.coalesce(e.cast(pl.Float64, strict=False) for e in batches.value_exprs(batches.get_key_arg(kind)))
+        frame = scan_table(tables, kind.table).with_row_index("row")
+        samples = (frame if kind.where is None else frame.filter(kind.where)).select(
+            *kind.placement.keys, time=kind.start, value=value, row="row", label=kind.name.cast(pl.String)
+        )
+        samples = samples.with_columns(pl.col(pl.Categorical).cast(pl.String)).filter(pl.col("value").is_finite())
+        split = (
+            samples.sort("time")
+            .collect()
+            .partition_by([*kind.placement.keys, "label"], as_dict=True, include_key=False, maintain_order=True)
+        )
+        for number, ((*keys, label), own) in enumerate(split.items()):
+            track = kind.placement.make_track(names, *keys)
+            times, rows = own["time"].to_numpy(), own["row"].to_numpy()
+            codes = np.full(len(times), _CODES[kind], np.uint8)
+            lanes = Lanes(np.array([0, len(times)]), times, times, rows, codes)
+            device = dict(zip(kind.placement.keys, keys, strict=True)).get("device_id")
+            yield Track(
+                part,
+                number * len(_KINDS) + _CODES[kind],
+                track.group.name,
+                str(label),
+                (track.group.order, (number,)),
+                cast("int | None", device),
+                lanes,
+                values=own["value"].to_numpy(),
+            )
+
+
+def _read_steps(trace: Trace) -> Iterator[Track]:
+    """Yield the track of the steps. Steps that overlap, because the CPU runs ahead of the GPU, are on several lanes."""
+    steps = trace.frame("iterations").collect()
+    if not steps.height or (steps.height == 1 and steps["name"][0] is None):
+        return
+    is_warm_up = steps["is_warm_up"].fill_null(value=False)  # noqa: FBT003
+    labels = steps.select(
+        name=pl.coalesce(pl.col("name"), pl.format("step {}", "iteration"))
+        + pl.when("is_warm_up").then(pl.lit(" (warm-up)")).otherwise(pl.lit("")),
+        id="iteration",
+    )
+    codes = np.where(is_warm_up.to_numpy(), WARM_UP, STEP).astype(np.uint8)
+    yield _create_annotation(STEPS, 0, "Steps", steps["start_ns"], steps["end_ns"], codes, labels)
+
+
+def _create_annotation(
+    part: str,
+    number: int,
+    name: str,
+    starts: pl.Series,
+    ends: pl.Series,
+    codes: Array,
+    labels: pl.DataFrame,
+    device: int | None = None,
+) -> Track:
+    rows = np.arange(len(starts), dtype=np.uint32)
+    lanes = arrange_lanes(starts.to_numpy(), ends.to_numpy(), rows, codes, nests=False)
+    return Track(part, number, "", name, ((), (number,)), device, lanes, labels)
+
+
+def _read_annotations(trace: Trace) -> Iterator[Track]:
+    """Yield the track of the occurrences of causes, and tracks of the idle times of GPUs by part of the ledger."""
+    view = get_trace_view(trace)
+    occurrences = list_occurrences(trace, view.why(Options()))
+    if occurrences.height:
+        labels = occurrences.select("name", "id", "table")
+        codes = np.full(occurrences.height, CAUSE, np.uint8)
+        yield _create_annotation(CAUSES, 0, "Causes", occurrences["start_ns"], occurrences["end_ns"], codes, labels)
+    idle = view.list_idle_times()
+    for number, ((process, device), own) in enumerate(
+        idle.partition_by("process_id", "device_id", as_dict=True, maintain_order=True).items(), 1
+    ):
+        place = "GPUs" if device is None else f"GPU {device}"
+        place += "" if process is None or idle["process_id"].n_unique() == 1 else f" · pid {process}"
+        labels = own.select(name=pl.col("cause").str.replace_all("_", " "), id=pl.lit(None, pl.Int64))
+        codes = np.full(own.height, IDLE, np.uint8)
+        yield _create_annotation(
+            CAUSES,
+            number,
+            f"Idle times of {place}",
+            own["start_ns"],
+            own["end_ns"],
+            codes,
+            labels,
+            cast("int | None", device),
+        )
+
+
+def list_occurrences(trace: Trace, answer: Why) -> pl.DataFrame:
+    """Return the events in which causes occur: ``name`` (the cause), ``table``, ``id``, ``start_ns`` and ``end_ns``.
+
+    They are the rows that the answer of ``why`` lists, which are the first 100 of each table.
+    """
+    schema = {"name": pl.String, "table": pl.String, "id": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
+    frames = [pl.DataFrame(schema=schema)]
+    for cause in answer.causes:
+        for rows in cause.rows:
+            kind = get_kind_of_table(rows.table)
+            if kind is None:
+                continue
+            ids = pl.col(kind.key).is_in(list(rows.ids))
+            own = get_trace_view(trace).tables
+            events = (
+                scan_table(own, rows.table)
+                .filter(ids)
+                .select(
+                    pl.lit(cause.cause).alias("name"),
+                    pl.lit(rows.table).alias("table"),
+                    pl.col(kind.key).cast(pl.Int64).alias("id"),
+                    kind.start.alias("start_ns"),
+                    pl.max_horizontal(kind.start, kind.end).alias("end_ns"),
+                )
+            )
+            frames.append(events.collect())
+    return pl.concat(frames)
