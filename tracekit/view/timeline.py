@@ -251,7 +251,7 @@ class _Answer:
             if isinstance(found, windows.Marks) and frame is not None:
                 drawn = self._describe_marks(member, track, found) | {
                     "name": codes.pop(0),
-                    "id": _encode_ids(frame["id"]),
+                    "ids": _encode_ids(frame["id"]),
                 }
             elif isinstance(found, windows.Samples):
                 drawn = self._describe_samples(member, found)
