@@ -29,10 +29,11 @@ _FILES = {
     "page.js": ("tracekit.pages", "page.js"),
     "view.js": ("tracekit.view", "assets/view.js"),
     "table.js": ("tracekit.view", "assets/table.js"),
+    "timeline.js": ("tracekit.view", "assets/timeline.js"),
 }
 """Package and path in the package of each file that pages load."""
 STYLES = tuple(name for name in _FILES if name.endswith(".css"))
-SCRIPTS = tuple(name for name in _FILES if name.endswith(".js"))
+SCRIPTS = ("page.js", "view.js", "table.js")
 MAX_LISTED = 64
 """Maximum number of GPUs or ranks that the scope offers as check boxes. More are chosen in the URL."""
 
@@ -77,9 +78,11 @@ def build_page_document(captures: ViewedCaptures, state: PageState) -> Element:
     except TracekitError as error:
         content = [tag.h1(title), components.build_error_message(error)]
     messages = [_build_progress(captures), *_build_change_message(captures), *_build_unreadable_list(captures)]
+    page = pages.PAGES.get(state.page)
     return build_document(
         f"{title} · {captures[state.at].name} · tracekit",
         [*messages, *content],
+        scripts=page.scripts if page else (),
         header=_build_capture_header(captures, state),
         scope=_build_scope(captures, state),
         navigation=build_navigation(captures, state, computes_later=draws_later),
@@ -99,6 +102,7 @@ def build_document(
     header: Content = None,
     scope: Content = None,
     navigation: Content = None,
+    scripts: Sequence[str] = (),
 ) -> Element:
     """Return an HTML document.
 
@@ -108,6 +112,7 @@ def build_document(
         header: Content of the header, after the name of the program.
         scope: What the page shows: steps, ranks and GPUs.
         navigation: Links to the pages.
+        scripts: Names of the scripts that only this page needs.
     """
     head = [
         tag.meta(charset="utf-8"),
@@ -115,7 +120,7 @@ def build_document(
         tag.title(title),
         tag.link(rel="icon", href="data:,"),
         *(tag.link(rel="stylesheet", href=make_asset_url(name)) for name in STYLES),
-        *(tag.script(src=make_asset_url(name), defer=name != "page.js") for name in SCRIPTS),
+        *(tag.script(src=make_asset_url(name), defer=name != "page.js") for name in (*SCRIPTS, *scripts)),
     ]
     top = tag.header(
         components.build_link("tracekit", "/", class_="product"),

@@ -17,10 +17,11 @@ from tracekit.registry.tables import scan_table
 from tracekit.system.sorting import create_series
 from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
-from tracekit.view import timeline
+from tracekit.view import timeline, windows
 from tracekit.view import tracks as events
 from tracekit.view.state import CaptureAggregation, make_url
 from tracekit.view.titles import convert_name_to_title
+from tracekit.view.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
     from tracekit.view.state import PageState
     from tracekit.view.timeline import Member
-    from tracekit.view.windows import Window
 
 MAX_RELATED = 2_000
 """Maximum number of events of one role that are highlighted."""
@@ -41,6 +41,8 @@ MAX_RANGES = 64
 """Maximum number of nested ranges around an event that are listed."""
 MAX_ROWS = 200
 """Maximum number of events in the table of the events in a window."""
+MAX_DIGITS = 19
+"""Maximum number of digits of an id."""
 MAX_SEARCH = 1_000
 """Maximum number of characters of a searched text."""
 LAUNCHED = (kinds.KERNELS, kinds.MEMCPYS, kinds.MEMSETS, kinds.GRAPH_LAUNCHES)
@@ -118,7 +120,11 @@ def parse_event(text: str, state: PageState, captures: ViewedCaptures) -> EventK
     kind = events.get_kind_of_table(table)
     capture = index or str(state.at.capture)
     numbers = [number.removeprefix("-"), capture]
-    if kind is None or kind.phase == kinds.COUNTER or not all(n.isascii() and n.isdigit() and len(n) < 20 for n in numbers):
+    if (
+        kind is None
+        or kind.phase == kinds.COUNTER
+        or not all(n.isascii() and n.isdigit() and len(n) <= MAX_DIGITS for n in numbers)
+    ):
         raise TracekitError(
             f"the URL selects the event {text[:100]!r}, which is not a table of events and an id",
             hint="the parameter has the form event=kernels:12",
@@ -150,8 +156,9 @@ def find_event(captures: ViewedCaptures, state: PageState, key: EventKey) -> Sel
         )
     name, start, end = found.select(_position_exprs(key.kind)).row(0)
     row = found.row(0, named=True)
-    related, counts = [], {}
-    for role, kind, condition in _list_relations(trace, key.kind, row):
+    related: list[RelatedEvent] = []
+    counts: dict[str, int] = {}
+    for role, kind, condition in _list_relations(key.kind, row):
         own, count = _read_related(trace, role, kind, condition, key.capture)
         related += own
         counts[role] = counts.get(role, 0) + count
@@ -163,7 +170,7 @@ def _position_exprs(kind: EventKind) -> list[pl.Expr]:
     return [kind.name.cast(pl.String).alias("_name"), kind.start.alias("_start"), end.alias("_end")]
 
 
-def _list_relations(trace: Trace, kind: EventKind, row: dict[str, Any]) -> list[tuple[str, EventKind, pl.Expr]]:
+def _list_relations(kind: EventKind, row: dict[str, Any]) -> list[tuple[str, EventKind, pl.Expr]]:
     """Return the role of each group of events that belong to an event, their kind, and the condition for their rows."""
     relations = []
     call, thread = row.get("api_call_id"), [row.get(c) for c in _THREAD]
@@ -201,8 +208,8 @@ def _read_related(
     needed = {*batches.list_column_names(condition), *batches.list_column_names(kind.name)}
     if not needed <= set(trace.schema(kind.table).names):  # type: ignore[arg-type]
         return [], 0
-    rows = trace.frame(kind.table).filter(condition)  # type: ignore[arg-type]
-    rows = rows.select(pl.col(kind.key).alias("_id"), *_position_exprs(kind)).sort("_start", "_id").collect()
+    matching = trace.frame(kind.table).filter(condition)  # type: ignore[arg-type]
+    rows = matching.select(pl.col(kind.key).alias("_id"), *_position_exprs(kind)).sort("_start", "_id").collect()
     first = rows.head(MAX_RANGES if role == RANGE else MAX_RELATED)
     return [
         RelatedEvent(role, EventKey(kind, id_, capture), name, start, start if end is None else max(start, end))
@@ -210,11 +217,13 @@ def _read_related(
     ], rows.height
 
 
-def build_details(captures: ViewedCaptures, state: PageState, selection: Selection, member: Member) -> Element:
+def build_details(state: PageState, selection: Selection, member: Member) -> Element:
     """Return what is known about the selected event: its time, its relations, and all fields of its row."""
-    shown = np.array([selection.start, selection.end], np.int64)
-    start, end = member.to_axis(shown).tolist()
-    times = [("Start", build_value(start, POINT)), ("Duration", build_value(selection.end - selection.start, NANOSECONDS))]
+    start, end = member.place(selection.start, selection.end)
+    times = [
+        ("Start", build_value(start, POINT)),
+        ("Duration", build_value(selection.end - selection.start, NANOSECONDS)),
+    ]
     if member.clock is not None:
         times.append((f"Start on the clock of rank {member.rank}", build_value(selection.start, POINT)))
     place = "" if member.rank is None else f" · rank {member.rank}"
@@ -225,7 +234,11 @@ def build_details(captures: ViewedCaptures, state: PageState, selection: Selecti
         tag.dl(*(tag.div(tag.dt(label), tag.dd(value)) for label, value in times)),
         tag.p(
             tag.a("Row in the table", href=_make_row_url(state, selection.key)),
-            *([" · ", tag.a("Op", href=_make_op_url(state, selection.key, selection.row))] if selection.row.get("op_id") else []),
+            *(
+                [" · ", tag.a("Op", href=_make_op_url(state, selection.key, selection.row))]
+                if selection.row.get("op_id")
+                else []
+            ),
         ),
         *_list_related(state, selection),
         _build_fields(selection),
@@ -233,7 +246,9 @@ def build_details(captures: ViewedCaptures, state: PageState, selection: Selecti
         data_event=selection.key.text,
         data_start=str(start),
         data_end=str(end),
-        data_related=json.dumps({role: [r.key.text for r in selection.related if r.role == role] for role in selection.counts}),
+        data_related=json.dumps(
+            {role: [r.key.text for r in selection.related if r.role == role] for role in selection.counts}
+        ),
     )
 
 
@@ -274,7 +289,9 @@ def _build_fields(selection: Selection) -> Element:
         unit = units.get(name) or (NANOSECONDS if name.endswith("_ns") else "")
         rows.append(tag.tr(tag.th(convert_name_to_title(name), scope="row"), tag.td(_build_field(name, unit, value))))
     caption = tag.caption("All fields")
-    return tag.div(tag.table(caption, tag.tbody(*rows)), class_="scroll", tabindex="0", role="region", aria_label="All fields")
+    return tag.div(
+        tag.table(caption, tag.tbody(*rows)), class_="scroll", tabindex="0", role="region", aria_label="All fields"
+    )
 
 
 def _build_field(name: str, unit: str, value: Any) -> Content:
@@ -319,21 +336,21 @@ def search_event(captures: ViewedCaptures, state: PageState) -> dict[str, Any]:
         raise TracekitError(f"the searched text must have between 1 and {MAX_SEARCH:,} characters")
     timelines = timeline.get_timelines(captures)
     members = timelines.list_members(state)
-    after = timeline.windows.parse_time(state.get("after") or str(-(2**60)))
+    after = windows.parse_time(state.get("after") or str(-(2**60)))
     parts = timeline.parse_parts(state.get("parts"))
-    best: list[tuple[bool, int, str, int]] = []
+    best: list[tuple[bool, int, str]] = []
     for member in members:
-        own = member.from_axis(timeline.windows.Window(after, after + 1)).start
+        own = member.from_axis(Window(after, after + 1)).start
         tables = get_trace_view(member.capture.trace).tables
         for kind in events.iterate_kinds(parts):
             if kind.phase == kinds.COUNTER or kind.table == "nvtx_projections":
                 continue
-            for key, start in _search_table(tables, kind, text, own, state):
-                at = int(member.to_axis(np.array([start], np.int64))[0])
-                best.append((at <= after, at, f"{kind.table}:{key}@{member.capture.index}", 0))
+            for id_, own_start in _search_table(tables, kind, text, own, state):
+                start = member.place(own_start, own_start).start
+                best.append((start <= after, start, f"{kind.table}:{id_}@{member.capture.index}"))
     if not best:
         return {}
-    _, start, key, _ = min(best)
+    _, start, key = min(best)
     return {"event": key, "start": str(start)}
 
 
@@ -379,7 +396,7 @@ def _list_first_events(member: Member, track: events.Track, window: Window) -> l
     lanes = track.lanes
     chosen = [
         np.arange(i.start, min(i.stop, i.start + MAX_ROWS))
-        for i in timeline.windows.iterate_lanes_in_window(lanes, member.from_axis(window))
+        for i in windows.iterate_lanes_in_window(lanes, member.from_axis(window))
     ]
     indices = np.concatenate(chosen)
     indices = indices[np.argsort(lanes.starts[indices], kind="stable")[:MAX_ROWS]]

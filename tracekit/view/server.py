@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hmac
+import json
 import logging
 import secrets
 import socket
@@ -26,10 +27,12 @@ from tracekit.errors import TracekitError
 from tracekit.system import interrupts
 from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.text.elements import render
-from tracekit.view import components, downloads, layout, windows
+from tracekit.view import components, downloads, layout, selection, timeline, tracks, windows
 from tracekit.view.grid import FRAGMENT, parse_fragment
 from tracekit.view.pages import PAGES, Context
+from tracekit.view.pages import timeline as timeline_page
 from tracekit.view.state import make_url, parse_aggregation, parse_url
+from tracekit.view.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,6 +116,10 @@ class Viewer:
         flask.add_url_rule("/fragment/navigation", view_func=self._send_navigation)
         flask.add_url_rule(STATUS, view_func=self._send_status)
         flask.add_url_rule("/download", view_func=self._send_download)
+        flask.add_url_rule("/timeline/data", view_func=self._send_timeline_data)
+        flask.add_url_rule("/timeline/event", view_func=self._send_timeline_event)
+        flask.add_url_rule("/timeline/events", view_func=self._send_timeline_events)
+        flask.add_url_rule("/timeline/search", view_func=self._send_timeline_search)
         flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
 
     def _wrap_to_count_requests(self, respond: WSGIApplication) -> WSGIApplication:
@@ -216,6 +223,30 @@ class Viewer:
             answer.headers.set("Content-Disposition", "attachment", filename=name)
         return answer
 
+    def _send_timeline_data(self) -> Response:
+        """Return what the timeline draws in a window."""
+        return _create_json_response(timeline.build_answer(self._captures, self._parse_fragment_state()))
+
+    def _send_timeline_event(self) -> Response:
+        """Return what is known about an event of the timeline."""
+        state = self._parse_fragment_state()
+        key = selection.parse_event(state.get("event"), state, self._captures)
+        members = timeline.get_timelines(self._captures).list_members(state)
+        chosen = selection.find_event(self._captures, state, key)
+        return _create_html_response(render(timeline_page.build_details(state, members, chosen)))
+
+    def _send_timeline_events(self) -> Response:
+        """Return a table of the first events in a window of the timeline."""
+        state = self._parse_fragment_state()
+        members = timeline.get_timelines(self._captures).list_members(state)
+        span = timeline.find_common_span(self._captures, members)
+        window = windows.parse_window(state.get("start"), state.get("end"), span)
+        return _create_html_response(render(timeline_page.build_event_table(self._captures, state, window)))
+
+    def _send_timeline_search(self) -> Response:
+        """Return the next event of the timeline whose name contains a text."""
+        return _create_json_response(selection.search_event(self._captures, self._parse_fragment_state()))
+
     def _send_trace(self) -> Response:
         """Return the Perfetto trace of the requested time window."""
         answer = Response(self._traces.read_perfetto_trace(dict(request.args)), mimetype="application/octet-stream")
@@ -240,21 +271,28 @@ class _Timelines:
     def read_perfetto_trace(self, parameters: dict[str, str]) -> bytes:
         """Return the Perfetto trace of a time window. Convert the window if it is not cached.
 
-        If the window has more than ``windows.MAX_EVENTS`` events, it ends early, so the whole file can be read at once.
-        A file that is read while the response is sent would stay open if the browser disconnects, and might be deleted
-        meanwhile.
+        The whole file is read at once. A file that is read while the response is sent would stay open if the browser
+        disconnects, and might be deleted meanwhile.
+
+        Raises:
+            TracekitError: The window is invalid, or it has more than ``windows.MAX_EXPORTED`` events.
         """
         at = parse_aggregation(parameters, len(self._captures))
         trace = self._captures[at].get_aggregated_trace(at)
-        window = windows.choose_window(trace, parameters.get("start", ""), parameters.get("end", ""))
-        start, end = int(parameters.get("start") or window.span[0]), int(parameters.get("end") or window.span[1])
-        end = windows.limit_end(trace, start, end)
+        span = timeline.find_span(self._captures, self._captures[at])
+        start, end = windows.parse_window(parameters.get("start", ""), parameters.get("end", ""), span)
+        count = tracks.count_events(trace, Window(start, end))
+        if count > windows.MAX_EXPORTED:
+            raise TracekitError(
+                f"the window has {count:,} events, but at most {windows.MAX_EXPORTED:,} can be downloaded",
+                hint="choose a shorter window, or convert the capture with tracekit convert --to perfetto",
+            )
         key = (at, start, end)
         with self._lock:
             if key not in self._paths:
                 self._number += 1
                 path = self._folder / f"{self._number}.pftrace"
-                trace.select(time=(start, end + 1)).export(path, format="perfetto")
+                trace.select(time=(start, end)).export(path, format="perfetto")
                 interrupts.mark_output_incomplete()  # a complete file is not the end of this program
                 self._paths[key] = path
                 while len(self._paths) > MAX_TRACES:
@@ -317,6 +355,12 @@ def _send_asset(name: str) -> Response:
 
 def _create_page_response(document: Content, status: int = 200) -> Response:
     return _create_html_response(f"<!doctype html>{render(document)}", status)
+
+
+def _create_json_response(values: dict[str, Any]) -> Response:
+    answer = Response(json.dumps(values, separators=(",", ":"), allow_nan=False), mimetype="application/json")
+    answer.headers["Cache-Control"] = "no-cache"
+    return answer
 
 
 def _create_html_response(text: str, status: int = 200) -> Response:

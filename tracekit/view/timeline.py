@@ -13,16 +13,16 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.system.sorting import create_series
 from tracekit.trace import get_trace_view
 from tracekit.view import ranks as sets_of_ranks
 from tracekit.view import tracks as events
 from tracekit.view import windows
 from tracekit.view.captures import Cache
+from tracekit.view.state import CaptureAggregation
 from tracekit.view.windows import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from tracekit.system.sorting import Array
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
@@ -84,6 +84,10 @@ class Member(NamedTuple):
         """Return times of the capture on the clock of the axis."""
         return times if self.clock is None else self.axis.from_common(self.clock.to_common(times))
 
+    def place(self, start: int, end: int) -> Window:
+        """Return a time of the capture on the clock of the axis."""
+        return Window(*self.to_axis(np.array([start, end], np.int64)).tolist())
+
     def from_axis(self, window: Window) -> Window:
         """Return a window of the axis on the clock of the capture."""
         if self.clock is None:
@@ -117,7 +121,7 @@ class Timelines:
         if not by_rank:
             return [Member(shown)]
         chosen = state.at.ranks
-        clocks = self._read_clocks(shown)
+        clocks = self._read_clocks()
         axis_rank = next((rank for rank, capture in by_rank.items() if capture is shown), None)
         axis = clocks.get(axis_rank)
         if axis is None:
@@ -134,8 +138,9 @@ class Timelines:
             raise TracekitError(f"the URL selects ranks {text}, but the job has ranks {known}", hint="choose others")
         return members
 
-    def _read_clocks(self, capture: ViewedCapture) -> dict[int | None, Clock | None]:
-        clocks = sets_of_ranks.analyze_communication(self.captures, capture).clocks
+    def _read_clocks(self) -> dict[int | None, Clock | None]:
+        """Return the conversion of the times of each rank to the common clock, or None if it cannot be aligned."""
+        clocks = sets_of_ranks.analyze_communication(self.captures, CaptureAggregation()).clocks
         return {
             row["rank"]: None if row["offset_ns"] is None else Clock(row["offset_ns"], row["drift_ppm"] / 1e6)
             for row in clocks.iter_rows(named=True)
@@ -175,12 +180,12 @@ def find_common_span(captures: ViewedCaptures, members: Sequence[Member]) -> Win
     spans, errors = [], []
     for member in members:
         try:
-            spans.append(member.to_axis(np.array(find_span(captures, member.capture), np.int64)))
+            spans.append(member.place(*find_span(captures, member.capture)))
         except TracekitError as e:
             errors.append(e)
     if not spans:
         raise errors[0]
-    return Window(int(min(span[0] for span in spans)), int(max(span[1] for span in spans)))
+    return Window(min(span.start for span in spans), max(span.end for span in spans))
 
 
 def list_parts(captures: ViewedCaptures, members: Sequence[Member]) -> list[str]:
@@ -280,7 +285,15 @@ class _Answer:
             "count": marks.counts.tolist(),
             "busy": marks.busy.tolist(),
             "kind": track.lanes.codes[marks.indices].tolist(),
+            **self._list_keys(member, track, marks),
         }
+
+    def _list_keys(self, member: Member, track: Track, marks: windows.Marks) -> dict[str, list[str]]:
+        """Return what identifies the events to which annotations refer."""
+        if track.labels is None or "table" not in track.labels.columns:
+            return {}
+        rows = track.labels.select("table", "id")[track.lanes.rows[marks.indices]].iter_rows()
+        return {"event": [f"{table}:{id_}@{member.capture.index}" for table, id_ in rows]}
 
     def _describe_samples(self, member: Member, samples: windows.Samples) -> dict[str, Any]:
         return {

@@ -54,7 +54,11 @@ COMMUNICATION, STEP, WARM_UP, IDLE, CAUSE = range(250, 255)
 """Codes of events that are no kinds of their own: kernels of NCCL, and annotations."""
 _COLORS = {
     **{_CODES[kind]: kind.table for kind in _KINDS},
-    **{COMMUNICATION: "communication", STEP: "step", WARM_UP: "warm-up", IDLE: "idle", CAUSE: "cause"},
+    COMMUNICATION: "communication",
+    STEP: "step",
+    WARM_UP: "warm-up",
+    IDLE: "idle",
+    CAUSE: "cause",
 }
 _TABLES = {COMMUNICATION: "kernels", STEP: "iterations", WARM_UP: "iterations", IDLE: "", CAUSE: ""}
 _NCCL = "(?i)nccl"
@@ -136,6 +140,18 @@ def list_parts(trace: Trace) -> list[str]:
     has_work = {STEPS: bool(counts["nvtx_ranges"]), CAUSES: on_gpu}
     recorded[RANGES] = recorded[RANGES] or (on_gpu and bool(counts["nvtx_ranges"]))
     return [part for part in PARTS if (recorded | has_work)[part]]
+
+
+def count_events(trace: Trace, window: Window) -> int:
+    """Return the number of the events that start in a window and that exports draw by default."""
+    view = get_trace_view(trace)
+    kinds_in_file = dict.fromkeys(kind for kind in iterate_kinds((GPU, CPU)) if count_rows(view.tables, kind.table))
+    starts = {kind.table: kind.start for kind in kinds_in_file}
+    inside = [
+        scan_table(view.tables, table).select(start.is_between(window.start, window.end, closed="left").sum())
+        for table, start in starts.items()
+    ]
+    return sum(frame.item() for frame in pl.collect_all(inside))
 
 
 def read_tracks(trace: Trace, part: str, span: Window) -> Tracks:
@@ -269,10 +285,15 @@ def _read_stage(
         )
 
 
+def _get_device(placement: Placement, keys: Sequence[object]) -> int | None:
+    """Return the GPU of a track, or None if the track belongs to no GPU."""
+    return cast("int | None", dict(zip(placement.keys, keys, strict=True)).get("device_id"))
+
+
 def _split_by_track(rows: pl.DataFrame, placement: Placement) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
     """Return the keys and the events of each track, in the order of the keys."""
     split = rows.partition_by(placement.keys, as_dict=True, include_key=False, maintain_order=True)
-    return sorted(split.items(), key=lambda item: [(value is None, str(type(value)), value or 0) for value in item[0]])  # type: ignore[arg-type]
+    return sorted(split.items(), key=lambda item: [(value is None, str(type(value)), value or 0) for value in item[0]])
 
 
 def _read_counters(
@@ -299,14 +320,13 @@ def _read_counters(
             times, rows = own["time"].to_numpy(), own["row"].to_numpy()
             codes = np.full(len(times), _CODES[kind], np.uint8)
             lanes = Lanes(np.array([0, len(times)]), times, times, rows, codes)
-            device = dict(zip(kind.placement.keys, keys, strict=True)).get("device_id")
             yield Track(
                 part,
                 number * len(_KINDS) + _CODES[kind],
                 track.group.name,
                 str(label),
                 (track.group.order, (number,)),
-                cast("int | None", device),
+                _get_device(kind.placement, keys),
                 lanes,
                 values=own["value"].to_numpy(),
             )
@@ -317,29 +337,31 @@ def _read_steps(trace: Trace) -> Iterator[Track]:
     steps = trace.frame("iterations").collect()
     if not steps.height or (steps.height == 1 and steps["name"][0] is None):
         return
-    is_warm_up = steps["is_warm_up"].fill_null(value=False)  # noqa: FBT003
-    labels = steps.select(
-        name=pl.coalesce(pl.col("name"), pl.format("step {}", "iteration"))
-        + pl.when("is_warm_up").then(pl.lit(" (warm-up)")).otherwise(pl.lit("")),
+    warm_up = pl.col("is_warm_up").fill_null(value=False)
+    name = pl.coalesce(pl.col("name"), pl.format("step {}", "iteration"))
+    rows = steps.select(
+        "start_ns",
+        "end_ns",
+        code=pl.when(warm_up).then(pl.lit(WARM_UP, pl.UInt8)).otherwise(pl.lit(STEP, pl.UInt8)),
+        name=pl.when(warm_up).then(name + " (warm-up)").otherwise(name),
         id="iteration",
     )
-    codes = np.where(is_warm_up.to_numpy(), WARM_UP, STEP).astype(np.uint8)
-    yield _create_annotation(STEPS, 0, "Steps", steps["start_ns"], steps["end_ns"], codes, labels)
+    yield _create_annotation(STEPS, 0, "Steps", rows)
 
 
-def _create_annotation(
-    part: str,
-    number: int,
-    name: str,
-    starts: pl.Series,
-    ends: pl.Series,
-    codes: Array,
-    labels: pl.DataFrame,
-    device: int | None = None,
-) -> Track:
-    rows = np.arange(len(starts), dtype=np.uint32)
-    lanes = arrange_lanes(starts.to_numpy(), ends.to_numpy(), rows, codes, nests=False)
-    return Track(part, number, "", name, ((), (number,)), device, lanes, labels)
+def _create_annotation(part: str, number: int, name: str, rows: pl.DataFrame, device: int | None = None) -> Track:
+    """Return a track of annotations.
+
+    Args:
+        part: Name of the part.
+        number: Number of the track.
+        name: Name of the track.
+        rows: The annotations: ``start_ns``, ``end_ns``, ``code``, ``name`` and ``id``.
+        device: The GPU, or None.
+    """
+    starts, ends, codes = (rows[c].to_numpy() for c in ("start_ns", "end_ns", "code"))
+    lanes = arrange_lanes(starts, ends, np.arange(rows.height, dtype=np.uint32), codes, nests=False)
+    return Track(part, number, "", name, ((), (number,)), device, lanes, rows)
 
 
 def _read_annotations(trace: Trace) -> Iterator[Track]:
@@ -347,27 +369,16 @@ def _read_annotations(trace: Trace) -> Iterator[Track]:
     view = get_trace_view(trace)
     occurrences = list_occurrences(trace, view.why(Options()))
     if occurrences.height:
-        labels = occurrences.select("name", "id", "table")
-        codes = np.full(occurrences.height, CAUSE, np.uint8)
-        yield _create_annotation(CAUSES, 0, "Causes", occurrences["start_ns"], occurrences["end_ns"], codes, labels)
-    idle = view.list_idle_times()
-    for number, ((process, device), own) in enumerate(
-        idle.partition_by("process_id", "device_id", as_dict=True, maintain_order=True).items(), 1
-    ):
+        rows = occurrences.with_columns(code=pl.lit(CAUSE, pl.UInt8))
+        yield _create_annotation(CAUSES, 0, "Causes", rows)
+    idle = view.list_idle_times().with_columns(
+        code=pl.lit(IDLE, pl.UInt8), name=pl.col("cause").str.replace_all("_", " "), id=pl.lit(None, pl.Int64)
+    )
+    split = idle.partition_by("process_id", "device_id", as_dict=True, maintain_order=True)
+    for number, ((process, device), own) in enumerate(split.items(), 1):
         place = "GPUs" if device is None else f"GPU {device}"
         place += "" if process is None or idle["process_id"].n_unique() == 1 else f" · pid {process}"
-        labels = own.select(name=pl.col("cause").str.replace_all("_", " "), id=pl.lit(None, pl.Int64))
-        codes = np.full(own.height, IDLE, np.uint8)
-        yield _create_annotation(
-            CAUSES,
-            number,
-            f"Idle times of {place}",
-            own["start_ns"],
-            own["end_ns"],
-            codes,
-            labels,
-            cast("int | None", device),
-        )
+        yield _create_annotation(CAUSES, number, f"Idle times of {place}", own, cast("int | None", device))
 
 
 def list_occurrences(trace: Trace, answer: Why) -> pl.DataFrame:

@@ -25,6 +25,8 @@ MAX_LANES = 32
 """Maximum number of lanes of a track. Further overlapping events share the last lane, on which they are merged."""
 MAX_MARKS = 40_000
 """Maximum number of events and blocks in an answer, unless there are more lanes."""
+MAX_EXPORTED = 1_000_000
+"""Maximum number of events in a file for Perfetto, which is written and read at once."""
 MAX_SPAN = 1 << 52
 """Maximum duration of a window in ns. A script represents such numbers exactly, and sums of two of them, too."""
 MIN_WINDOW = 1_000

@@ -177,6 +177,7 @@ class Page:
         shows_steps: Whether the page shows the aggregated iterations. In this case, a sentence on the page states what
             delimits them and how much work lies in them.
         recording_hint: What to do if the page has no data. None for the command that records the needed tables.
+        scripts: Names of the scripts that only this page needs.
     """
 
     name: str
@@ -193,6 +194,7 @@ class Page:
     shows_whole_capture: bool = False
     shows_steps: bool = False
     recording_hint: str | None = None
+    scripts: tuple[str, ...] = ()
 
     @functools.cached_property
     def needed_tables(self) -> tuple[str, ...]:
@@ -246,6 +248,7 @@ PAGES: Mapping[str, Page] = {
             "Diagnose",
             build=timeline.build_page,
             needs=DRAWN,
+            scripts=("timeline.js",),
         ),
         Page("op_types", "Op types", "Model", tables=("op_types",), shows_steps=True),
         Page(

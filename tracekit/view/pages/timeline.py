@@ -1,47 +1,210 @@
-"""The page "Timeline": the events of a time window."""
+"""The page "Timeline": the events of a time window on tracks, and a table of the first events for every browser."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
+import polars as pl
+
+from tracekit.errors import TracekitError
+from tracekit.pages.values import NANOSECONDS, POINT, build_value
 from tracekit.text.elements import tag
-from tracekit.view import components, windows
+from tracekit.view import components, selection, timeline, tracks, windows
 from tracekit.view.state import make_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.text.elements import Content, Element
+    from tracekit.view.captures import ViewedCaptures
     from tracekit.view.pages import Context
+    from tracekit.view.state import PageState
+    from tracekit.view.timeline import Member
+    from tracekit.view.windows import Window
+
+LISTED = (tracks.GPU, tracks.CPU)
+"""Parts whose events the table lists."""
+KEYS = (
+    "Arrow keys move and choose tracks, + and − zoom, and Home shows everything. [ and ] go from event to event of a "
+    "track, and Enter selects one. Drag to move. Drag with Shift, or on the axis, to zoom to a window. Ctrl and the "
+    "wheel zoom, too."
+)
+_TOOLS = (
+    ("earlier", "←", "Earlier"),
+    ("later", "→", "Later"),
+    ("in", "+", "Zoom in"),
+    ("out", "−", "Zoom out"),
+    ("all", "All", "Show everything"),
+)
 
 
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Timeline"."""
-    window = windows.choose_window(
-        context.capture.get_aggregated_trace(context.state.at), context.state.get("start"), context.state.get("end")
+    captures, state = context.captures, context.state
+    members = timeline.get_timelines(captures).list_members(state)
+    span = timeline.find_common_span(captures, members)
+    key = selection.parse_event(state.get("event"), state, captures) if state.get("event") else None
+    chosen = selection.find_event(captures, state, key) if key else None
+    window = _choose_window(context, members, span, chosen)
+    parts = timeline.list_parts(captures, members)
+    details = build_details(state, members, chosen) if chosen else None
+    return [
+        _build_links(state, window, span),
+        _build_canvas(state, window, span, parts),
+        tag.div(details, id="timeline-details", role="region", aria_label="Selected event", aria_live="polite"),
+        tag.details(
+            tag.summary(f"Events in this window as a table (at most {selection.MAX_ROWS})"),
+            tag.div(build_event_table(captures, state, window), class_="tl-list"),
+            id="timeline-events",
+            class_="panel",
+            open=not context.draws_later,
+        ),
+    ]
+
+
+def _choose_window(
+    context: Context, members: Sequence[Member], span: Window, chosen: selection.Selection | None
+) -> Window:
+    """Return the window of the URL, or one around the selected event, or that of the chosen steps, or everything."""
+    state = context.state
+    if state.get("start") or state.get("end"):
+        return windows.parse_window(state.get("start"), state.get("end"), span)
+    if chosen:
+        return windows.center_window(*find_member(members, chosen.key.capture).place(chosen.start, chosen.end))
+    at = state.at
+    if at.first is not None or at.last is not None:
+        steps = context.capture.get_aggregated_trace(at).frame("iterations").filter("is_aggregated")
+        low, high = steps.select(pl.col("start_ns").min(), pl.col("window_end_ns").max()).collect().row(0)
+        if low is not None:
+            return windows.parse_window(str(low), str(high), span)
+    return windows.parse_window("", "", span)
+
+
+def find_member(members: Sequence[Member], capture: int) -> Member:
+    """Return the capture with an index.
+
+    Raises:
+        TracekitError: The URL selects other ranks.
+    """
+    for member in members:
+        if member.capture.index == capture:
+            return member
+    raise TracekitError(
+        f"the selected event is in capture {capture}, which is not shown", hint="choose its rank in the scope"
     )
-    start, end = window.converted
-    parameters = {"start": str(start), "end": str(end)}
-    download = components.build_link(
-        "Download this window for Perfetto", make_url("trace.pftrace", context.state.at, parameters), download=True
+
+
+def build_details(state: PageState, members: Sequence[Member], chosen: selection.Selection) -> Element:
+    """Return what is known about the selected event."""
+    return selection.build_details(state, chosen, find_member(members, chosen.key.capture))
+
+
+def _build_links(state: PageState, window: Window, span: Window) -> Element:
+    """Return links to the windows before and after a window, and to a file with its events for Perfetto."""
+    length = window.duration
+    others = [
+        ("Earlier", window.start - length, window.start),
+        ("Later", window.end, window.end + length),
+        ("Zoom in", window.start + length // 4, window.end - length // 4),
+        ("Zoom out", window.start - length // 2, window.end + length // 2),
+    ]
+    links = [
+        components.build_link(label, state.make_url("timeline", start=str(start), end=str(end)))
+        for label, start, end in others
+        if start < span.end and end > span.start
+    ]
+    times = {"start": str(window.start), "end": str(window.end)}
+    download = tag.a(
+        "Download this window for Perfetto",
+        href=make_url("trace.pftrace", state.at, times),
+        download=True,
+        data_window=True,
     )
-    note = tag.p(
-        [
-            f"Events from {start:,} ns to {end:,} ns"
-            + (
-                "."
-                if window.contains_all_events
-                else f", of {window.span[0]:,} ns to {window.span[1]:,} ns in the capture. "
+    return tag.p(
+        tag.span(([link, " · "] for link in links), class_="tl-plain"),
+        download,
+        class_="tl-links",
+    )
+
+
+def _build_canvas(state: PageState, window: Window, span: Window, parts: Sequence[str]) -> Element:
+    """Return the elements in which the script draws the timeline. They are hidden without scripts."""
+    opened = [part for part in parts if part in (tracks.STEPS, tracks.CAUSES, tracks.GPU, tracks.CPU)]
+    opened = opened if tracks.GPU in parts or tracks.OTHER not in parts else [*opened, tracks.OTHER]
+    buttons = [
+        tag.button(sign, type="button", data_do=name, title=label, aria_label=label) for name, sign, label in _TOOLS
+    ]
+    search = tag.form(
+        tag.label("Find an event by name", tag.input(name="q", type="search", maxlength="200"), class_="field"),
+        tag.button("Next", type="submit"),
+        class_="tl-search form",
+        role="search",
+    )
+    view = tag.div(
+        tag.div(class_="tl-corner"),
+        tag.canvas(class_="tl-axis", aria_hidden="true"),
+        tag.div(
+            tag.div(class_="tl-labels", role="group", aria_label="Tracks"),
+            tag.div(
+                tag.canvas(
+                    tabindex="0",
+                    role="application",
+                    aria_label="Timeline",
+                    aria_roledescription="timeline",
+                    aria_describedby="timeline-keys",
+                ),
+                class_="tl-pane",
             ),
-            *([] if window.contains_all_events else _build_window_links(context, window)),
-        ],
-        class_="dimmed",
+            class_="tl-scroll",
+        ),
+        tag.div(class_="tl-window", hidden=True),
+        tag.div(class_="tl-tip", hidden=True),
+        class_="tl-view",
     )
-    return [note, tag.p(download)]
+    return tag.div(
+        tag.div(tag.div(*buttons, class_="tl-buttons", role="group", aria_label="Window"), search, class_="tl-tools"),
+        view,
+        tag.p(class_="tl-message", role="status"),
+        tag.p(KEYS, id="timeline-keys", class_="dimmed"),
+        tag.div(class_="tl-spoken hidden", aria_live="polite"),
+        id="timeline",
+        class_="scripted timeline",
+        data_first=str(span.start),
+        data_last=str(span.end),
+        data_start=str(window.start),
+        data_end=str(window.end),
+        data_parts=",".join(parts),
+        data_opened=",".join(opened),
+        data_cause=state.get("cause"),
+        data_parameters=urlencode(state.at.to_url_parameters()),
+    )
 
 
-def _build_window_links(context: Context, window: windows.TimeWindow) -> list[Any]:
-    """Return links to the previous and the next time window."""
-    links: list[Any] = []
-    for label, part in (("Earlier", window.compute_preceding_window()), ("Later", window.compute_following_window())):
-        if part:
-            url = context.state.make_url("timeline", start=str(part[0]), end=str(part[1]))
-            links += [components.build_link(label, url), " "]
-    return links
+def build_event_table(captures: ViewedCaptures, state: PageState, window: Window) -> Content:
+    """Return a table of the first events in a window, each with a link that selects it."""
+    listed = selection.list_events(captures, state, window, LISTED)
+    if not listed:
+        return tag.p("There are no events in this window.")
+    rows = [
+        tag.tr(
+            tag.td(build_value(event.start, POINT), class_="number"),
+            tag.td(build_value(event.duration, NANOSECONDS), class_="number"),
+            tag.th(
+                tag.a(
+                    timeline.shorten_name(event.name) or "(no name)",
+                    href=selection.make_event_url(state, selection.parse_event(event.key, state, captures)),
+                    data_show_event=event.key,
+                ),
+                scope="row",
+                class_="long",
+            ),
+            tag.td(event.track),
+        )
+        for event in listed
+    ]
+    heads = [tag.th(title, scope="col") for title in ("Start", "Duration", "Event", "Track")]
+    count = len(listed)
+    caption = f"The first {count} events in this window" if count == selection.MAX_ROWS else f"{count} events"
+    table = tag.table(tag.caption(caption), tag.thead(tag.tr(*heads)), tag.tbody(*rows))
+    return tag.div(table, class_="scroll", tabindex="0", role="region", aria_label="Events in this window")
