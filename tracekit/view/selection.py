@@ -12,7 +12,8 @@ import polars as pl
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.exporters.timeline import batches, kinds
-from tracekit.pages.values import BYTES, ID, NANOSECONDS, POINT, build_value
+from tracekit.pages.columns import describe_columns
+from tracekit.pages.values import NANOSECONDS, POINT, build_value
 from tracekit.registry.tables import scan_table
 from tracekit.system.sorting import create_series
 from tracekit.text.elements import tag
@@ -20,7 +21,6 @@ from tracekit.trace import get_trace_view
 from tracekit.view import timeline, windows
 from tracekit.view import tracks as events
 from tracekit.view.state import CaptureAggregation, make_url
-from tracekit.view.titles import convert_name_to_title
 from tracekit.view.windows import Window
 
 if TYPE_CHECKING:
@@ -280,28 +280,22 @@ def _list_related(state: PageState, selection: Selection) -> list[Content]:
 
 def _build_fields(selection: Selection) -> Element:
     """Return a table with all fields of the row that are not null."""
-    schema = schemas.table(selection.key.kind.table)
-    units = {column.name: column.unit for column in schema.columns}
-    rows = []
-    for name, value in selection.row.items():
-        if value is None:
-            continue
-        unit = units.get(name) or (NANOSECONDS if name.endswith("_ns") else "")
-        rows.append(tag.tr(tag.th(convert_name_to_title(name), scope="row"), tag.td(_build_field(name, unit, value))))
-    caption = tag.caption("All fields")
-    return tag.div(
-        tag.table(caption, tag.tbody(*rows)), class_="scroll", tabindex="0", role="region", aria_label="All fields"
-    )
+    present = {name: value for name, value in selection.row.items() if value is not None}
+    columns = describe_columns(present, schemas.table(selection.key.kind.table).columns)
+    rows = [
+        tag.tr(
+            tag.th(column.title, scope="row", title=column.doc or None),
+            tag.td(_build_field(present[column.name], column.unit)),
+        )
+        for column in columns
+    ]
+    table = tag.table(tag.caption("All fields"), tag.tbody(*rows))
+    return tag.div(table, class_="scroll", tabindex="0", role="region", aria_label="All fields")
 
 
-def _build_field(name: str, unit: str, value: Any) -> Content:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if name.endswith(("_start_ns", "_end_ns")) or name in ("start_ns", "end_ns", "timestamp_ns"):
-        return build_value(value, POINT)
-    if unit in (NANOSECONDS, BYTES):
-        return build_value(value, unit)
-    return build_value(value, ID) if isinstance(value, int) else build_value(value)
+def _build_field(value: Any, unit: str) -> Content:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return build_value(value, unit) if is_number else str(value)
 
 
 def make_event_url(state: PageState, key: EventKey) -> str:
@@ -336,7 +330,7 @@ def search_event(captures: ViewedCaptures, state: PageState) -> dict[str, Any]:
         raise TracekitError(f"the searched text must have between 1 and {MAX_SEARCH:,} characters")
     timelines = timeline.get_timelines(captures)
     members = timelines.list_members(state)
-    after = windows.parse_time(state.get("after") or str(-(2**60)))
+    after = windows.parse_time(state.get("after")) if state.get("after") else -(1 << 62)
     parts = timeline.parse_parts(state.get("parts"))
     best: list[tuple[bool, int, str]] = []
     for member in members:

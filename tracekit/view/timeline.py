@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.trace import get_trace_view
 from tracekit.view import ranks as sets_of_ranks
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tracekit.view.state import PageState
     from tracekit.view.tracks import Track, Tracks
 
+TABLES = (*schemas.list_tables("operation"), "api_calls", "nvtx_ranges", "osrt_calls")
+"""Tables of which at least one must have rows."""
 MAX_CACHED_BYTES = 256 * 1024 * 1024
 """Maximum size of the cached tracks in bytes. The tracks that are being used are cached even if they are larger."""
 MAX_CACHED_PARTS = 512
@@ -163,7 +166,7 @@ def find_span(captures: ViewedCaptures, capture: ViewedCapture) -> Window:
     def compute() -> Window:
         span = capture.trace.span()
         if span is None:
-            absence = get_trace_view(capture.trace).explain_missing_tables(events.list_tables())
+            absence = get_trace_view(capture.trace).explain_missing_tables(TABLES)
             raise TracekitError(f"the timeline has no events: {absence.reason}", hint=absence.hint)
         return Window(span[0], span[1] + 1)
 

@@ -127,11 +127,6 @@ def get_kind(code: int) -> Kind:
     return Kind("nvtx_ranges" if table == "nvtx_projections" else table, _COLORS[code])
 
 
-def list_tables() -> list[str]:
-    """Return the names of all tables whose events are drawn."""
-    return list(dict.fromkeys(kind.table for kind in iterate_kinds(STAGES)))
-
-
 def list_parts(trace: Trace) -> list[str]:
     """Return the parts for which a capture has rows."""
     counts = trace.count_all()

@@ -241,10 +241,10 @@ def parse_window(start: str, end: str, span: Window) -> Window:
     """
     low = span.start if start == "" else parse_time(start)
     high = span.end if end == "" else parse_time(end)
-    if low > span.end or max(high, low) < span.start:
+    if low >= span.end or max(high, low) < span.start:
         raise TracekitError(
             f"the timeline has no events between {low:,} and {high:,} ns",
-            hint=f"its events are between {span.start:,} and {span.end:,} ns",
+            hint=f"its events are between {span.start:,} and {span.end - 1:,} ns",
         )
     if high - low < MIN_WINDOW:
         low = (low + max(high, low) - MIN_WINDOW) // 2
