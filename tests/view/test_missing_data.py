@@ -14,7 +14,7 @@ from tracekit.view.datasets import DATASETS
 from tracekit.view.missing import explain_missing_rows
 from tracekit.view.pages import PAGES, Context, build_page
 from tracekit.view.state import parse_url
-from tracekit.view.windows import choose_window
+from tracekit.view.timeline import find_span
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NO_GPU_WORK = (
@@ -125,5 +125,5 @@ def test_a_page_without_numbers_states_why(page: str, start: str) -> None:
 
 def test_the_timeline_without_events_states_why() -> None:
     with tk.Trace.from_tables({}) as trace, pytest.raises(TracekitError, match="the timeline has no events: no ") as e:
-        choose_window(trace, "", "")
+        find_span(captures := captures_of(trace), captures.all[0])
     assert (e.value.hint or "").startswith("record them with nsys profile --trace=cuda")

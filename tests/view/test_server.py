@@ -35,7 +35,7 @@ from tests.view.support import (
 )
 from tracekit import cli, schemas
 from tracekit.errors import TracekitError
-from tracekit.view import PACKAGES, layout, open_viewer, server, windows
+from tracekit.view import PACKAGES, layout, open_viewer, server
 from tracekit.view.pages import GROUPS, PAGES
 
 if TYPE_CHECKING:
@@ -280,23 +280,6 @@ def test_a_window_is_a_perfetto_trace_and_old_ones_are_removed() -> None:
         assert same.data == answer.data
         assert len(list(folder.glob("*.pftrace"))) == server.MAX_TRACES
     assert not folder.exists()
-
-
-@pytest.mark.slow
-def test_a_window_ends_early_if_it_has_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = FIXTURES / "train_amp.sqlite"
-    low, high = tk.load(capture).span() or (0, 0)
-    with running(capture) as viewer:
-        whole = get(viewer, "/trace.pftrace").data
-        assert get(viewer, f"/trace.pftrace?start={low}&end={high}").data == whole
-    monkeypatch.setattr(windows, "MAX_EVENTS", 50)
-    with running(capture) as viewer:
-        part = get(viewer, "/trace.pftrace").data
-        assert get(viewer, f"/trace.pftrace?start={low}&end={high}").data == part
-        assert len(part) < len(whole) / 4
-        trace = viewer._captures.all[0].trace
-        assert low < windows.limit_end(trace, low, high) < high
-        assert windows.limit_end(trace, low, low + 1) == low + 1
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_the_tracks_of_the_gpu_come_first_and_projections_are_apart() -> None:
     ]
     built = answer(captures, "parts=gpu")
     assert [(each["group"], each["label"]) for each in built["tracks"]] == [("GPU 0 NVIDIA H200 · pid 600", "stream 7")]
-    assert {table for table, _ in built["kinds"].values()} == {"kernels", "memcpys", "memsets"}
+    assert {table for table, _ in built["kinds"].values()} == {"kernels", "memcpys"}
     assert all("NVTX and sync" in each["group"] for each in answer(captures, "parts=ranges")["tracks"])
 
 
@@ -248,7 +248,7 @@ def test_the_table_lists_the_first_events() -> None:
     captures = captures_of(amp_trace())
     low, high = amp_trace().span() or (0, 0)
     state = parse_url("timeline", "", 1)
-    listed = selection.list_events(captures, state, windows.Window(low, high + 1), ["gpu", "cpu"])
+    listed = selection.list_events(captures, state, windows.TimeWindow(low, high + 1), ["gpu", "cpu"])
     drawn = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges")
     rows = rows_of(amp_trace(), low, high + 1).filter(pl.col("table").is_in(drawn)).sort("start_ns")
     assert len(listed) == selection.MAX_ROWS
@@ -321,7 +321,7 @@ def test_a_file_for_perfetto_has_a_limited_number_of_events(amp: Viewer, monkeyp
     reply = get(amp, f"/trace.pftrace?start={low}&end={high}")
     assert reply.status_code == 400
     assert "at most 50 can be downloaded" in reply.text
-    count = tracks.count_events(amp_trace(), windows.Window(low - 10**10, high + 10**10))
+    count = tracks.count_events(amp_trace(), windows.TimeWindow(low - 10**10, high + 10**10))
     drawn = [
         name for name in amp_trace().tables if name in {kind.table for kind in tracks.iterate_kinds(("gpu", "cpu"))}
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from tracekit.errors import TracekitError
 from tracekit.view import windows
-from tracekit.view.windows import Lanes, Window
+from tracekit.view.windows import Lanes, TimeWindow
 
 SLICES = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), min_size=1, max_size=60)
 
@@ -28,7 +30,7 @@ def list_slices(lanes: Lanes) -> list[tuple[int, int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def is_inside(start: int, end: int, window: Window) -> bool:
+def is_inside(start: int, end: int, window: TimeWindow) -> bool:
     return start < window.end and max(end, start + 1) > window.start
 
 
@@ -42,7 +44,7 @@ def test_nothing_overlaps_on_a_lane(slices: list[tuple[int, int]], nests: bool) 
     assert sorted((row, start, end) for _, start, end, row in placed) == [
         (row, start, start + length) for row, (start, length) in enumerate(slices)
     ]
-    for (lane, start, end, _), (other, after, _, _) in zip(placed, placed[1:], strict=False):
+    for (lane, start, end, _), (other, after, _, _) in itertools.pairwise(placed):
         if lane == other and lane < windows.MAX_LANES - 1:
             assert max(end, start + 1) <= after
 
@@ -67,7 +69,7 @@ def test_nested_events_are_on_the_lane_of_their_depth() -> None:
 def test_every_event_of_a_window_is_drawn_or_counted_once(
     slices: list[tuple[int, int]], start: int, length: int, pixel: int, small: bool
 ) -> None:
-    window, limits = Window(start, start + length), (windows.MAX_LANES, windows.BATCH)
+    window, limits = TimeWindow(start, start + length), (windows.MAX_LANES, windows.BATCH)
     try:
         windows.MAX_LANES, windows.BATCH = (3, 4) if small else limits
         lanes = arrange(slices)
@@ -96,7 +98,7 @@ def test_every_event_of_a_window_is_drawn_or_counted_once(
                 or lane == 2
                 or (max(begin, start) - start) // pixel == (max(own[-1][1], start) - start) // pixel
             )
-    for one, other in zip(drawn, drawn[1:], strict=False):
+    for one, other in itertools.pairwise(drawn):
         assert one[0] != other[0] or one[2] <= other[1] or (small and one[0] == 2)
 
 
@@ -112,7 +114,7 @@ def test_each_pixel_has_the_smallest_and_the_largest_sample(
 ) -> None:
     samples.sort(key=lambda sample: sample[0])
     times, values = (np.array(column) for column in zip(*samples, strict=True))
-    merged = windows.merge_samples(times, values, Window(start, start + length), pixel)
+    merged = windows.merge_samples(times, values, TimeWindow(start, start + length), pixel)
     first = max(sum(time < start for time, _ in samples) - 1, 0)
     wanted: dict[int, list[int]] = {}
     for time, value in samples[first:]:
@@ -124,7 +126,7 @@ def test_each_pixel_has_the_smallest_and_the_largest_sample(
 
 
 def test_the_size_of_an_answer_is_bounded() -> None:
-    window = Window(0, 10**9)
+    window = TimeWindow(0, 10**9)
     assert windows.choose_pixel_duration([100] * 10, window, 1000) == 10**6
     assert windows.choose_pixel_duration([10**6] * 10, window, 1000) == 10**6
     coarse = windows.choose_pixel_duration([10**6] * 1000, window, 1000)
@@ -138,7 +140,7 @@ def test_the_size_of_an_answer_is_bounded() -> None:
 
 
 def test_windows_of_urls() -> None:
-    span = Window(1_000, 5_000_000)
+    span = TimeWindow(1_000, 5_000_000)
     assert windows.parse_window("", "", span) == span
     assert windows.parse_window("-500", "2000000", span) == (-500, 2_000_000)
     assert windows.parse_window("3000", "3000", span) == (2_500, 3_500)
@@ -150,12 +152,12 @@ def test_windows_of_urls() -> None:
 @pytest.mark.parametrize(("start", "end"), [("x", ""), ("", "1.5"), ("²", ""), ("", "9" * 20), ("--1", ""), (" 1", "")])
 def test_times_that_are_not_numbers(start: str, end: str) -> None:
     with pytest.raises(TracekitError, match="must be an integer number of ns"):
-        windows.parse_window(start, end, Window(0, 10))
+        windows.parse_window(start, end, TimeWindow(0, 10))
 
 
 def test_windows_outside_the_capture() -> None:
     for start, end in (("500", "600"), ("-600", "-500")):
         with pytest.raises(TracekitError, match="no events between"):
-            windows.parse_window(start, end, Window(0, 10))
+            windows.parse_window(start, end, TimeWindow(0, 10))
     with pytest.raises(TracekitError, match="at most"):
-        windows.parse_window(str(-(2**61)), str(2**61), Window(0, 10))
+        windows.parse_window(str(-(2**61)), str(2**61), TimeWindow(0, 10))

@@ -21,7 +21,7 @@ from tracekit.trace import get_trace_view
 from tracekit.view import timeline, windows
 from tracekit.view import tracks as events
 from tracekit.view.state import CaptureAggregation, make_url
-from tracekit.view.windows import Window
+from tracekit.view.windows import TimeWindow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
     from tracekit.view.state import PageState
-    from tracekit.view.timeline import Member
+    from tracekit.view.timeline import ShownCapture
 
 MAX_RELATED = 2_000
 """Maximum number of events of one role that are highlighted."""
@@ -148,14 +148,14 @@ def find_event(captures: ViewedCaptures, state: PageState, key: EventKey) -> Sel
     """
     trace = get_trace(captures, state, captures.all[key.capture])
     frame = trace.frame(key.kind.table, names="string")  # type: ignore[arg-type]
-    found = frame.filter(pl.col(key.kind.key) == key.id).head(1).collect()
-    if not found.height:
+    rows = frame.filter(pl.col(key.kind.key) == key.id).head(1).collect()
+    if not rows.height:
         raise TracekitError(
             f"the URL selects the event {key.kind.table}:{key.id}, which the capture does not have",
             hint="remove event= from the URL",
         )
-    name, start, end = found.select(_position_exprs(key.kind)).row(0)
-    row = found.row(0, named=True)
+    name, start, end = rows.select(_position_exprs(key.kind)).row(0)
+    row = rows.row(0, named=True)
     related: list[RelatedEvent] = []
     counts: dict[str, int] = {}
     for role, kind, condition in _list_relations(key.kind, row):
@@ -217,7 +217,7 @@ def _read_related(
     ], rows.height
 
 
-def build_details(state: PageState, selection: Selection, member: Member) -> Element:
+def build_details(state: PageState, selection: Selection, member: ShownCapture) -> Element:
     """Return what is known about the selected event: its time, its relations, and all fields of its row."""
     start, end = member.place(selection.start, selection.end)
     times = [
@@ -334,7 +334,7 @@ def search_event(captures: ViewedCaptures, state: PageState) -> dict[str, Any]:
     parts = timeline.parse_parts(state.get("parts"))
     best: list[tuple[bool, int, str]] = []
     for member in members:
-        own = member.from_axis(Window(after, after + 1)).start
+        own = member.from_axis(TimeWindow(after, after + 1)).start
         tables = get_trace_view(member.capture.trace).tables
         for kind in events.iterate_kinds(parts):
             if kind.phase == kinds.COUNTER or kind.table == "nvtx_projections":
@@ -359,8 +359,8 @@ def _search_table(tables: Any, kind: EventKind, text: str, after: int, state: Pa
         frame = frame.filter(pl.col("device_id").is_in(state.at.devices))
     columns = frame.select(name=kind.name.cast(pl.String), id=pl.col(kind.key), start=kind.start)
     matching = columns.filter(pl.col("name").str.to_lowercase().str.contains(text, literal=True)).collect()
-    found = [matching.filter(pl.col("start") > after), matching]
-    return [rows.sort("start", "id").select("id", "start").row(0) for rows in found if rows.height]
+    candidates = [matching.filter(pl.col("start") > after), matching]
+    return [rows.sort("start", "id").select("id", "start").row(0) for rows in candidates if rows.height]
 
 
 class ListedEvent(NamedTuple):
@@ -373,7 +373,9 @@ class ListedEvent(NamedTuple):
     duration: int
 
 
-def list_events(captures: ViewedCaptures, state: PageState, window: Window, parts: Sequence[str]) -> list[ListedEvent]:
+def list_events(
+    captures: ViewedCaptures, state: PageState, window: TimeWindow, parts: Sequence[str]
+) -> list[ListedEvent]:
     """Return the first events in a window, in order of start. At most ``MAX_ROWS`` are returned."""
     timelines = timeline.get_timelines(captures)
     listed: list[ListedEvent] = []
@@ -386,7 +388,7 @@ def list_events(captures: ViewedCaptures, state: PageState, window: Window, part
     return listed
 
 
-def _list_first_events(member: Member, track: events.Track, window: Window) -> list[ListedEvent]:
+def _list_first_events(member: ShownCapture, track: events.EventTrack, window: TimeWindow) -> list[ListedEvent]:
     lanes = track.lanes
     chosen = [
         np.arange(i.start, min(i.stop, i.start + MAX_ROWS))

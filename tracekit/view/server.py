@@ -32,7 +32,7 @@ from tracekit.view.grid import FRAGMENT, parse_fragment
 from tracekit.view.pages import PAGES, Context
 from tracekit.view.pages import timeline as timeline_page
 from tracekit.view.state import make_url, parse_aggregation, parse_url
-from tracekit.view.windows import Window
+from tracekit.view.windows import TimeWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -281,7 +281,7 @@ class _Timelines:
         trace = self._captures[at].get_aggregated_trace(at)
         span = timeline.find_span(self._captures, self._captures[at])
         start, end = windows.parse_window(parameters.get("start", ""), parameters.get("end", ""), span)
-        count = tracks.count_events(trace, Window(start, end))
+        count = tracks.count_events(trace, TimeWindow(start, end))
         if count > windows.MAX_EXPORTED:
             raise TracekitError(
                 f"the window has {count:,} events, but at most {windows.MAX_EXPORTED:,} can be downloaded",

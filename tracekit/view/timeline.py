@@ -20,7 +20,7 @@ from tracekit.view import tracks as events
 from tracekit.view import windows
 from tracekit.view.captures import Cache
 from tracekit.view.state import CaptureAggregation
-from tracekit.view.windows import Window
+from tracekit.view.windows import TimeWindow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.system.sorting import Array
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
     from tracekit.view.state import PageState
-    from tracekit.view.tracks import Track, Tracks
+    from tracekit.view.tracks import EventTrack, TracksOfPart
 
 TABLES = (*schemas.list_tables("operation"), "api_calls", "nvtx_ranges", "osrt_calls")
 """Tables of which at least one must have rows."""
@@ -41,7 +41,7 @@ MAX_NAME = 300
 """Maximum number of characters of a name in an answer."""
 
 
-class Clock(NamedTuple):
+class RankClock(NamedTuple):
     """The conversion of the times of a capture to the common clock of its job.
 
     Attributes:
@@ -66,7 +66,7 @@ class Clock(NamedTuple):
         return rounded
 
 
-class Member(NamedTuple):
+class ShownCapture(NamedTuple):
     """A capture on the timeline.
 
     Attributes:
@@ -79,23 +79,23 @@ class Member(NamedTuple):
 
     capture: ViewedCapture
     rank: int | None = None
-    clock: Clock | None = None
-    axis: Clock = Clock()
+    clock: RankClock | None = None
+    axis: RankClock = RankClock()
     is_aligned: bool = True
 
     def to_axis(self, times: Array) -> Array:
         """Return times of the capture on the clock of the axis."""
         return times if self.clock is None else self.axis.from_common(self.clock.to_common(times))
 
-    def place(self, start: int, end: int) -> Window:
+    def place(self, start: int, end: int) -> TimeWindow:
         """Return a time of the capture on the clock of the axis."""
-        return Window(*self.to_axis(np.array([start, end], np.int64)).tolist())
+        return TimeWindow(*self.to_axis(np.array([start, end], np.int64)).tolist())
 
-    def from_axis(self, window: Window) -> Window:
+    def from_axis(self, window: TimeWindow) -> TimeWindow:
         """Return a window of the axis on the clock of the capture."""
         if self.clock is None:
             return window
-        return Window(*self.clock.from_common(self.axis.to_common(np.array(window, np.int64))).tolist())
+        return TimeWindow(*self.clock.from_common(self.axis.to_common(np.array(window, np.int64))).tolist())
 
 
 class Timelines:
@@ -103,11 +103,11 @@ class Timelines:
 
     def __init__(self, captures: ViewedCaptures) -> None:
         self.captures = captures
-        self._tracks: Cache[tuple[Any, ...], Tracks] = Cache(
+        self._tracks: Cache[tuple[Any, ...], TracksOfPart] = Cache(
             MAX_CACHED_PARTS, lambda tracks: tracks.byte_count, MAX_CACHED_BYTES
         )
 
-    def get_tracks(self, capture: ViewedCapture, state: PageState, part: str) -> Tracks:
+    def get_tracks(self, capture: ViewedCapture, state: PageState, part: str) -> TracksOfPart:
         """Return the tracks of a part of a capture. Steps and causes depend on the aggregation of the state."""
         depends = part in (events.STEPS, events.CAUSES)
         at = state.select_capture(capture.index).at if capture.index != state.at.capture else state.at
@@ -117,35 +117,35 @@ class Timelines:
             lambda: events.read_tracks(trace, part, find_span(self.captures, capture)),
         )
 
-    def list_members(self, state: PageState) -> list[Member]:
+    def list_members(self, state: PageState) -> list[ShownCapture]:
         """Return the captures that the state selects: the ranks of the job, or the capture of the page."""
         shown = self.captures[state.at]
         by_rank = sets_of_ranks.list_captures_by_rank(self.captures)
         if not by_rank:
-            return [Member(shown)]
+            return [ShownCapture(shown)]
         chosen = state.at.ranks
         clocks = self._read_clocks()
         axis_rank = next((rank for rank, capture in by_rank.items() if capture is shown), None)
         axis = clocks.get(axis_rank)
         if axis is None:
-            return [Member(shown, axis_rank)]
+            return [ShownCapture(shown, axis_rank)]
         members = []
         for rank, capture in by_rank.items():
             if chosen and rank not in chosen:
                 continue
             clock = clocks[rank]
-            members.append(Member(capture, rank, None if rank == axis_rank else clock, axis, clock is not None))
+            members.append(ShownCapture(capture, rank, None if rank == axis_rank else clock, axis, clock is not None))
         if not members:
             known = ", ".join(map(str, by_rank))
             text = ", ".join(map(str, chosen))
             raise TracekitError(f"the URL selects ranks {text}, but the job has ranks {known}", hint="choose others")
         return members
 
-    def _read_clocks(self) -> dict[int | None, Clock | None]:
+    def _read_clocks(self) -> dict[int | None, RankClock | None]:
         """Return the conversion of the times of each rank to the common clock, or None if it cannot be aligned."""
         clocks = sets_of_ranks.analyze_communication(self.captures, CaptureAggregation()).clocks
         return {
-            row["rank"]: None if row["offset_ns"] is None else Clock(row["offset_ns"], row["drift_ppm"] / 1e6)
+            row["rank"]: None if row["offset_ns"] is None else RankClock(row["offset_ns"], row["drift_ppm"] / 1e6)
             for row in clocks.iter_rows(named=True)
         }
 
@@ -156,25 +156,25 @@ def get_timelines(captures: ViewedCaptures) -> Timelines:
     return timelines
 
 
-def find_span(captures: ViewedCaptures, capture: ViewedCapture) -> Window:
+def find_span(captures: ViewedCaptures, capture: ViewedCapture) -> TimeWindow:
     """Return the time of the events of a capture.
 
     Raises:
         TracekitError: The capture has no events.
     """
 
-    def compute() -> Window:
+    def compute() -> TimeWindow:
         span = capture.trace.span()
         if span is None:
             absence = get_trace_view(capture.trace).explain_missing_tables(TABLES)
             raise TracekitError(f"the timeline has no events: {absence.reason}", hint=absence.hint)
-        return Window(span[0], span[1] + 1)
+        return TimeWindow(span[0], span[1] + 1)
 
-    window: Window = captures.get_cached_result(("span", capture.index), compute)
+    window: TimeWindow = captures.get_cached_result(("span", capture.index), compute)
     return window
 
 
-def find_common_span(captures: ViewedCaptures, members: Sequence[Member]) -> Window:
+def find_common_span(captures: ViewedCaptures, members: Sequence[ShownCapture]) -> TimeWindow:
     """Return the time of the events of several captures on the clock of the axis.
 
     Raises:
@@ -188,18 +188,18 @@ def find_common_span(captures: ViewedCaptures, members: Sequence[Member]) -> Win
             errors.append(e)
     if not spans:
         raise errors[0]
-    return Window(min(span.start for span in spans), max(span.end for span in spans))
+    return TimeWindow(min(span.start for span in spans), max(span.end for span in spans))
 
 
-def list_parts(captures: ViewedCaptures, members: Sequence[Member]) -> list[str]:
+def list_parts(captures: ViewedCaptures, members: Sequence[ShownCapture]) -> list[str]:
     """Return the parts for which at least one capture has rows."""
-    found: set[str] = set()
+    present: set[str] = set()
     for member in members:
         capture = member.capture
-        found.update(
+        present.update(
             captures.get_cached_result(("parts", capture.index), lambda: events.list_parts(capture.trace))  # noqa: B023
         )
-    return [part for part in events.PARTS if part in found]
+    return [part for part in events.PARTS if part in present]
 
 
 def build_answer(captures: ViewedCaptures, state: PageState) -> dict[str, Any]:
@@ -219,10 +219,10 @@ def build_answer(captures: ViewedCaptures, state: PageState) -> dict[str, Any]:
     shown, notes = [], []
     for part in parse_parts(state.get("parts")):
         for member in members:
-            found = timelines.get_tracks(member.capture, state, part)
-            if found.missing:
-                notes.append(f"{found.missing:,} more tracks of {part} are not drawn. Choose ranks or devices.")
-            shown += [(member, t) for t in found.tracks if not devices or t.device is None or t.device in devices]
+            own = timelines.get_tracks(member.capture, state, part)
+            if own.missing:
+                notes.append(f"{own.missing:,} more tracks of {part} are not drawn. Choose ranks or devices.")
+            shown += [(member, t) for t in own.tracks if not devices or t.device is None or t.device in devices]
     notes += [f"The clock of rank {m.rank} cannot be aligned." for m in members if not m.is_aligned]
     return _Answer(window, width, shown).build() | {"notes": notes}
 
@@ -236,7 +236,7 @@ class _Answer:
         shown: The tracks, each with its capture.
     """
 
-    def __init__(self, window: Window, width: int, shown: Sequence[tuple[Member, Track]]) -> None:
+    def __init__(self, window: TimeWindow, width: int, shown: Sequence[tuple[ShownCapture, EventTrack]]) -> None:
         self.window, self._shown = window, shown
         self.own = [member.from_axis(window) for member, _ in shown]
         sizes = [
@@ -250,36 +250,36 @@ class _Answer:
         """Return the answer as JSON."""
         marks = [self._merge(track, own) for (_, track), own in zip(self._shown, self.own, strict=True)]
         names = [
-            events.read_names(member.capture.trace, track, found.indices) if isinstance(found, windows.Marks) else None
-            for (member, track), found in zip(self._shown, marks, strict=True)
+            events.read_names(member.capture.trace, track, part.indices) if isinstance(part, windows.Marks) else None
+            for (member, track), part in zip(self._shown, marks, strict=True)
         ]
         texts, codes = _encode_names([frame["name"] for frame in names if frame is not None])
-        described = []
-        for (member, track), found, frame in zip(self._shown, marks, names, strict=True):
-            if isinstance(found, windows.Marks) and frame is not None:
-                drawn = self._describe_marks(member, track, found) | {
+        described, codes_of_kinds = [], set()
+        for (member, track), part, frame in zip(self._shown, marks, names, strict=True):
+            if isinstance(part, windows.Marks) and frame is not None:
+                drawn = self._describe_marks(member, track, part) | {
                     "name": codes.pop(0),
                     "ids": _encode_ids(frame["id"]),
                 }
-            elif isinstance(found, windows.Samples):
-                drawn = self._describe_samples(member, found)
+            elif isinstance(part, windows.Samples):
+                drawn = self._describe_samples(member, part)
+            codes_of_kinds.update(drawn.get("kind", ()))
             described.append(_describe_track(member, track) | drawn)
-        used = {int(code) for _, track in self._shown for code in np.flatnonzero(np.bincount(track.lanes.codes))}
         return {
             "start": str(self.window.start),
             "end": str(self.window.end),
             "pixel": self.pixel_ns,
             "names": texts,
-            "kinds": {str(code): list(events.get_kind(code)) for code in sorted(used)},
+            "kinds": {str(code): list(events.get_kind(code)) for code in sorted(codes_of_kinds)},
             "tracks": described,
         }
 
-    def _merge(self, track: Track, own: Window) -> windows.Marks | windows.Samples:
+    def _merge(self, track: EventTrack, own: TimeWindow) -> windows.Marks | windows.Samples:
         if track.values is not None:
             return windows.merge_samples(track.lanes.starts, track.values, own, self.pixel_ns)
         return windows.merge_events(track.lanes, own, self.pixel_ns)
 
-    def _describe_marks(self, member: Member, track: Track, marks: windows.Marks) -> dict[str, Any]:
+    def _describe_marks(self, member: ShownCapture, track: EventTrack, marks: windows.Marks) -> dict[str, Any]:
         starts, ends = (self._make_relative(member.to_axis(times)) for times in (marks.starts, marks.ends))
         return {
             "lane": marks.lanes.tolist(),
@@ -291,14 +291,14 @@ class _Answer:
             **self._list_keys(member, track, marks),
         }
 
-    def _list_keys(self, member: Member, track: Track, marks: windows.Marks) -> dict[str, list[str]]:
+    def _list_keys(self, member: ShownCapture, track: EventTrack, marks: windows.Marks) -> dict[str, list[str]]:
         """Return what identifies the events to which annotations refer."""
         if track.labels is None or "table" not in track.labels.columns:
             return {}
         rows = track.labels.select("table", "id")[track.lanes.rows[marks.indices]].iter_rows()
         return {"event": [f"{table}:{id_}@{member.capture.index}" for table, id_ in rows]}
 
-    def _describe_samples(self, member: Member, samples: windows.Samples) -> dict[str, Any]:
+    def _describe_samples(self, member: ShownCapture, samples: windows.Samples) -> dict[str, Any]:
         return {
             "time": self._make_relative(member.to_axis(samples.times)).tolist(),
             "low": samples.lows.tolist(),
@@ -312,12 +312,12 @@ class _Answer:
         return relative
 
 
-def format_track_label(member: Member, track: Track) -> str:
+def format_track_label(member: ShownCapture, track: EventTrack) -> str:
     """Return the name of a track with its rank and its group, which are empty for the only rank and for annotations."""
     return " · ".join(filter(None, ("" if member.rank is None else f"Rank {member.rank}", track.group, track.name)))
 
 
-def _describe_track(member: Member, track: Track) -> dict[str, Any]:
+def _describe_track(member: ShownCapture, track: EventTrack) -> dict[str, Any]:
     prefix = "" if member.rank is None else f"Rank {member.rank}"
     annotation = track.labels is not None
     values = {

@@ -18,7 +18,7 @@ from tracekit.exporters.timeline.tracks import TrackNames
 from tracekit.registry.tables import count_rows, prefetch, read_table, scan_table
 from tracekit.system.sorting import create_series
 from tracekit.trace import get_trace_view
-from tracekit.view.windows import Lanes, Window, arrange_lanes
+from tracekit.view.windows import Lanes, TimeWindow, arrange_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -78,7 +78,7 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Track:
+class EventTrack:
     """A track of a capture.
 
     Attributes:
@@ -104,7 +104,7 @@ class Track:
     values: Array | None = None
 
 
-class Tracks(NamedTuple):
+class TracksOfPart(NamedTuple):
     """The tracks of a part of a capture.
 
     Attributes:
@@ -112,7 +112,7 @@ class Tracks(NamedTuple):
         missing: Number of all other tracks.
     """
 
-    tracks: tuple[Track, ...]
+    tracks: tuple[EventTrack, ...]
     missing: int = 0
 
     @property
@@ -137,7 +137,7 @@ def list_parts(trace: Trace) -> list[str]:
     return [part for part in PARTS if (recorded | has_work)[part]]
 
 
-def count_events(trace: Trace, window: Window) -> int:
+def count_events(trace: Trace, window: TimeWindow) -> int:
     """Return the number of the events that start in a window and that exports draw by default."""
     view = get_trace_view(trace)
     kinds_in_file = dict.fromkeys(kind for kind in iterate_kinds((GPU, CPU)) if count_rows(view.tables, kind.table))
@@ -149,7 +149,7 @@ def count_events(trace: Trace, window: Window) -> int:
     return sum(frame.item() for frame in pl.collect_all(inside))
 
 
-def read_tracks(trace: Trace, part: str, span: Window) -> Tracks:
+def read_tracks(trace: Trace, part: str, span: TimeWindow) -> TracksOfPart:
     """Return the tracks of a part of a capture.
 
     Args:
@@ -158,9 +158,9 @@ def read_tracks(trace: Trace, part: str, span: Window) -> Tracks:
         span: Time of the events of the capture. Events that were never closed end with it.
     """
     if part == STEPS:
-        return Tracks(tuple(_read_steps(trace)))
+        return TracksOfPart(tuple(_read_steps(trace)))
     if part == CAUSES:
-        return Tracks(tuple(_read_annotations(trace)))
+        return TracksOfPart(tuple(_read_annotations(trace)))
     tables = _get_tables(trace, part)
     stages = STAGES[part]
     prefetch(tables, _list_columns(tables, stages))
@@ -171,7 +171,7 @@ def read_tracks(trace: Trace, part: str, span: Window) -> Tracks:
         for track in (_read_counters if part == COUNTERS else _read_stage)(part, tables, names, stage, span)
     ]
     tracks.sort(key=lambda track: track.order)
-    return Tracks(tuple(tracks[:MAX_TRACKS]), max(len(tracks) - MAX_TRACKS, 0))
+    return TracksOfPart(tuple(tracks[:MAX_TRACKS]), max(len(tracks) - MAX_TRACKS, 0))
 
 
 def _get_tables(trace: Trace, part: str) -> Tables:
@@ -179,7 +179,7 @@ def _get_tables(trace: Trace, part: str) -> Tables:
     return get_trace_view(trace.correlate() if part in (RANGES, COUNTERS) else trace).tables
 
 
-def read_names(trace: Trace, track: Track, indices: Array) -> pl.DataFrame:
+def read_names(trace: Trace, track: EventTrack, indices: Array) -> pl.DataFrame:
     """Return the names and ids of events.
 
     Args:
@@ -190,25 +190,25 @@ def read_names(trace: Trace, track: Track, indices: Array) -> pl.DataFrame:
     Returns:
         One row per event, in order: ``name`` (String), ``id`` (Int64, null without a row in a table).
     """
-    rows, codes = create_series(track.lanes.rows[indices]), create_series(track.lanes.codes[indices])
+    row, code = create_series(track.lanes.rows[indices]), create_series(track.lanes.codes[indices])
     if track.labels is not None:
-        return track.labels.select("name", "id").select(pl.all().gather(rows))
+        return track.labels.select("name", "id").select(pl.all().gather(row))
     tables = _get_tables(trace, track.part)
-    wanted = pl.DataFrame([rows.alias("row"), codes.replace(COMMUNICATION, _CODES[kinds.KERNELS]).alias("code")])
-    wanted = wanted.with_row_index("at")
-    frames = [_read_names_of_kind(tables, _KINDS[cast("int", code[0])], own) for code, own in wanted.group_by("code")]
+    code = code.replace(COMMUNICATION, _CODES[kinds.KERNELS])
+    rows = pl.DataFrame([row.alias("row"), code.alias("code")]).with_row_index("at")
+    frames = [_read_names_of_kind(tables, _KINDS[cast("int", key[0])], own) for key, own in rows.group_by("code")]
     return pl.concat([_NO_NAMES, *frames]).sort("at").select("name", "id")
 
 
 _NO_NAMES = pl.DataFrame(schema={"at": pl.UInt32, "name": pl.String, "id": pl.Int64})
 
 
-def _read_names_of_kind(tables: Tables, kind: EventKind, wanted: pl.DataFrame) -> pl.DataFrame:
+def _read_names_of_kind(tables: Tables, kind: EventKind, rows: pl.DataFrame) -> pl.DataFrame:
     columns = list(dict.fromkeys([kind.key, *batches.list_column_names(kind.name)]))
-    table = read_table(tables, kind.table, columns).take(wanted["row"].to_arrow())
+    table = read_table(tables, kind.table, columns).take(rows["row"].to_arrow())
     frame = cast("pl.DataFrame", pl.from_arrow(table))
     return frame.select(
-        wanted["at"], kind.name.cast(pl.String).alias("name"), pl.col(kind.key).cast(pl.Int64).alias("id")
+        rows["at"], kind.name.cast(pl.String).alias("name"), pl.col(kind.key).cast(pl.Int64).alias("id")
     )
 
 
@@ -251,8 +251,8 @@ def _scan_positions(tables: Tables, kind: EventKind, last: int) -> pl.LazyFrame 
 
 
 def _read_stage(
-    part: str, tables: Tables, names: TrackNames, stage: Sequence[EventKind], span: Window
-) -> Iterator[Track]:
+    part: str, tables: Tables, names: TrackNames, stage: Sequence[EventKind], span: TimeWindow
+) -> Iterator[EventTrack]:
     """Yield the tracks of kinds of events that share tracks."""
     scans = [scan for kind in stage if (scan := _scan_positions(tables, kind, span.end)) is not None]
     if not scans:
@@ -266,7 +266,7 @@ def _read_stage(
     for number, (keys, own) in enumerate(_split_by_track(rows, placement)):
         track = placement.make_track(names, *keys)
         columns = (own[c].to_numpy() for c in ("start", "end", "row", "code"))
-        yield Track(
+        yield EventTrack(
             part,
             number * len(_KINDS) + _CODES[stage[0]],
             track.group.name,
@@ -292,8 +292,8 @@ def _split_by_track(rows: pl.DataFrame, placement: Placement) -> list[tuple[tupl
 
 
 def _read_counters(
-    part: str, tables: Tables, names: TrackNames, stage: Sequence[EventKind], _: Window
-) -> Iterator[Track]:
+    part: str, tables: Tables, names: TrackNames, stage: Sequence[EventKind], _: TimeWindow
+) -> Iterator[EventTrack]:
     """Yield one track per counter."""
     for kind in stage:
         columns = tables.schema(kind.table).names
@@ -315,7 +315,7 @@ def _read_counters(
             times, rows = own["time"].to_numpy(), own["row"].to_numpy()
             codes = np.full(len(times), _CODES[kind], np.uint8)
             lanes = Lanes(np.array([0, len(times)]), times, times, rows, codes)
-            yield Track(
+            yield EventTrack(
                 part,
                 number * len(_KINDS) + _CODES[kind],
                 track.group.name,
@@ -327,7 +327,7 @@ def _read_counters(
             )
 
 
-def _read_steps(trace: Trace) -> Iterator[Track]:
+def _read_steps(trace: Trace) -> Iterator[EventTrack]:
     """Yield the track of the steps. Steps that overlap, because the CPU runs ahead of the GPU, are on several lanes."""
     steps = trace.frame("iterations").collect()
     if not steps.height or (steps.height == 1 and steps["name"][0] is None):
@@ -344,7 +344,7 @@ def _read_steps(trace: Trace) -> Iterator[Track]:
     yield _create_annotation(STEPS, 0, "Steps", rows)
 
 
-def _create_annotation(part: str, number: int, name: str, rows: pl.DataFrame, device: int | None = None) -> Track:
+def _create_annotation(part: str, number: int, name: str, rows: pl.DataFrame, device: int | None = None) -> EventTrack:
     """Return a track of annotations.
 
     Args:
@@ -356,10 +356,10 @@ def _create_annotation(part: str, number: int, name: str, rows: pl.DataFrame, de
     """
     starts, ends, codes = (rows[c].to_numpy() for c in ("start_ns", "end_ns", "code"))
     lanes = arrange_lanes(starts, ends, np.arange(rows.height, dtype=np.uint32), codes, nests=False)
-    return Track(part, number, "", name, ((), (number,)), device, lanes, rows)
+    return EventTrack(part, number, "", name, ((), (number,)), device, lanes, rows)
 
 
-def _read_annotations(trace: Trace) -> Iterator[Track]:
+def _read_annotations(trace: Trace) -> Iterator[EventTrack]:
     """Yield the track of the occurrences of causes, and tracks of the idle times of GPUs by part of the ledger."""
     view = get_trace_view(trace)
     occurrences = list_occurrences(trace, view.why(Options()))

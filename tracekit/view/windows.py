@@ -35,7 +35,7 @@ BATCH = 1 << 20
 """Number of events that are merged at once. Blocks do not extend across batches."""
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """A half-open time window in ns since the trace origin."""
 
     start: int
@@ -139,7 +139,7 @@ def _assign_lanes(starts: Array, ends: Array, *, nests: bool) -> Array:
     return layout.assign_lanes(create_series(starts), create_series(ends)).to_numpy()
 
 
-def iterate_lanes_in_window(lanes: Lanes, window: Window) -> Iterator[slice]:
+def iterate_lanes_in_window(lanes: Lanes, window: TimeWindow) -> Iterator[slice]:
     """Yield the indices of the events of each lane that are in a window, at least with a part of their duration."""
     for lane, (first, stop) in enumerate(itertools.pairwise(lanes.offsets.tolist())):
         starts, ends = lanes.starts[first:stop], lanes.ends[first:stop]
@@ -151,7 +151,7 @@ def iterate_lanes_in_window(lanes: Lanes, window: Window) -> Iterator[slice]:
         yield slice(first + low, first + max(low, int(np.searchsorted(starts, window.end, "left"))))
 
 
-def merge_events(lanes: Lanes, window: Window, pixel_ns: int) -> Marks:
+def merge_events(lanes: Lanes, window: TimeWindow, pixel_ns: int) -> Marks:
     """Return what to draw in a window.
 
     Args:
@@ -192,7 +192,7 @@ def _merge_batch(lanes: Lanes, lane: int, indices: slice, origin: int, pixel_ns:
     )
 
 
-def merge_samples(times: Array, values: Array, window: Window, pixel_ns: int) -> Samples:
+def merge_samples(times: Array, values: Array, window: TimeWindow, pixel_ns: int) -> Samples:
     """Return the smallest and the largest value of the samples in each pixel of a window.
 
     The first result is the last sample before the window, whose value holds until the next sample.
@@ -214,7 +214,7 @@ def merge_samples(times: Array, values: Array, window: Window, pixel_ns: int) ->
     return Samples(times[first], lows, highs, np.diff(first, append=len(times)))
 
 
-def choose_pixel_duration(sizes: Sequence[int], window: Window, width: int) -> int:
+def choose_pixel_duration(sizes: Sequence[int], window: TimeWindow, width: int) -> int:
     """Return the duration of a pixel in ns with which lanes have at most ``MAX_MARKS`` marks.
 
     Args:
@@ -228,7 +228,7 @@ def choose_pixel_duration(sizes: Sequence[int], window: Window, width: int) -> i
     return max(1, -(-window.duration // pixels))
 
 
-def parse_window(start: str, end: str, span: Window) -> Window:
+def parse_window(start: str, end: str, span: TimeWindow) -> TimeWindow:
     """Parse the URL parameters of a window.
 
     Args:
@@ -254,13 +254,13 @@ def parse_window(start: str, end: str, span: Window) -> Window:
             f"the window of the timeline has {high - low:,} ns, but it may have at most {MAX_SPAN:,} ns",
             hint="add start= and end= to the URL",
         )
-    return Window(low, high)
+    return TimeWindow(low, high)
 
 
-def center_window(start: int, end: int) -> Window:
+def center_window(start: int, end: int) -> TimeWindow:
     """Return a window in which an event is in the center and has a readable width."""
     margin = max(4 * (end - start), 10_000)
-    return Window(start - margin, end + margin)
+    return TimeWindow(start - margin, end + margin)
 
 
 def parse_time(text: str) -> int:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tracekit.view.captures import ViewedCaptures
     from tracekit.view.pages import Context
     from tracekit.view.state import PageState
-    from tracekit.view.timeline import Member
-    from tracekit.view.windows import Window
+    from tracekit.view.timeline import ShownCapture
+    from tracekit.view.windows import TimeWindow
 
 LISTED = (tracks.GPU, tracks.CPU)
 """Parts whose events the table lists."""
@@ -64,8 +64,8 @@ def build_page(context: Context) -> list[Any]:
 
 
 def _choose_window(
-    context: Context, members: Sequence[Member], span: Window, chosen: selection.Selection | None
-) -> Window:
+    context: Context, members: Sequence[ShownCapture], span: TimeWindow, chosen: selection.Selection | None
+) -> TimeWindow:
     """Return the window of the URL, or one around the selected event, or that of the chosen steps, or everything."""
     state = context.state
     if state.get("start") or state.get("end"):
@@ -81,7 +81,7 @@ def _choose_window(
     return windows.parse_window("", "", span)
 
 
-def find_member(members: Sequence[Member], capture: int) -> Member:
+def find_member(members: Sequence[ShownCapture], capture: int) -> ShownCapture:
     """Return the capture with an index.
 
     Raises:
@@ -95,12 +95,12 @@ def find_member(members: Sequence[Member], capture: int) -> Member:
     )
 
 
-def build_details(state: PageState, members: Sequence[Member], chosen: selection.Selection) -> Element:
+def build_details(state: PageState, members: Sequence[ShownCapture], chosen: selection.Selection) -> Element:
     """Return what is known about the selected event."""
     return selection.build_details(state, chosen, find_member(members, chosen.key.capture))
 
 
-def _build_links(state: PageState, window: Window, span: Window) -> Element:
+def _build_links(state: PageState, window: TimeWindow, span: TimeWindow) -> Element:
     """Return links to the windows before and after a window, and to a file with its events for Perfetto."""
     length = window.duration
     others = [
@@ -128,7 +128,7 @@ def _build_links(state: PageState, window: Window, span: Window) -> Element:
     )
 
 
-def _build_canvas(state: PageState, window: Window, span: Window, parts: Sequence[str]) -> Element:
+def _build_canvas(state: PageState, window: TimeWindow, span: TimeWindow, parts: Sequence[str]) -> Element:
     """Return the elements in which the script draws the timeline. They are hidden without scripts."""
     opened = [part for part in parts if part in (tracks.STEPS, tracks.CAUSES, tracks.GPU, tracks.CPU)]
     opened = opened if tracks.GPU in parts or tracks.OTHER not in parts else [*opened, tracks.OTHER]
@@ -181,7 +181,7 @@ def _build_canvas(state: PageState, window: Window, span: Window, parts: Sequenc
     )
 
 
-def build_event_table(captures: ViewedCaptures, state: PageState, window: Window) -> Content:
+def build_event_table(captures: ViewedCaptures, state: PageState, window: TimeWindow) -> Content:
     """Return a table of the first events in a window, each with a link that selects it."""
     listed = selection.list_events(captures, state, window, LISTED)
     if not listed:
