@@ -257,9 +257,11 @@ def test_outliers_are_far_from_the_median(durations: list[int], warm_up: int, li
     rows = overview.merge_iterations_into_bins(table, limit)
     steady = np.array(durations[warm_up:])
     outliers: set[int] = set()
-    if len(steady) >= 4:
-        distance = np.abs(steady - np.median(steady))
-        far = distance > max(5 * np.median(distance), 0.05 * np.median(steady))
+    if len(steady) >= 3:
+        middle = (len(steady) - 1) // 2
+        median = np.sort(steady)[middle]
+        distance = np.abs(steady - median)
+        far = distance > max(3 * 1.4826 * np.sort(distance)[middle], 0.05 * median)
         outliers = {int(n) + warm_up for n in np.flatnonzero(far)}
     assert rows["outlier_count"].sum() == len(outliers)
     for row in rows.iter_rows(named=True):

@@ -61,12 +61,13 @@ def test_boxes_show_the_largest_sums() -> None:
 
 def test_paces_have_a_line_per_rank() -> None:
     figure = recipes.draw_pace(pl.DataFrame({"0": [2_000_000, 4_000_000], "3": [1_000_000, None]}), "Start")
-    assert [(line.name, line.y) for line in figure.data] == [("rank 0", (2.0, 4.0)), ("rank 3", (1.0, None))]
+    assert [(line.name, line.y) for line in figure.data] == [("rank 0", (2.0, 4.0)), ("rank 3", (1.0,))]
     assert figure.layout.yaxis.title.text == "Start (ms)"
-    assert figure.data[1].customdata == ("rank 3, occurrence 0<br>1,000,000 ns (1.000 ms)", "")
+    assert figure.data[1].customdata == ("rank 3, occurrence 0<br>1,000,000 ns (1.000 ms)",)
     many = recipes.draw_pace(pl.DataFrame({str(n): range(600) for n in range(40)}), "Start")
-    assert many.layout.title.text == "Start (first 32 of 40 ranks) (first 500 of 600 occurrences)"
-    assert (len(many.data), len(many.data[0].x)) == (32, 500)
+    assert many.layout.title.text == "Start (first 32 of 40 ranks)"
+    assert (len(many.data), len(many.data[0].x)) == (32, 200)
+    assert (many.data[0].x[0], many.data[0].x[-1]) == (0, 599)
 
 
 def test_heat_maps_have_a_row_per_rank_and_device() -> None:
@@ -187,6 +188,28 @@ def test_iterations_and_their_stragglers() -> None:
     assert drawn["Median"][0] == (4, 5)
     long = ranks.draw_iteration_spread(pl.concat([rows] * 9))
     assert (long.layout.xaxis.dtick, long.data[0].mode) == (None, "lines")
+    many = pl.concat([rows] * 1000).with_columns(iteration=pl.int_range(3000), lost_ns=pl.int_range(3000))
+    merged = ranks.draw_iteration_spread(many)
+    assert len(merged.data[0].x) == 375
+    assert (set(merged.data[0].y), set(merged.data[1].y)) == ({1.0}, {9.0})
+    assert merged.data[0].customdata[0] == "iterations 0 to 7<br>shortest: 1,000 ns (1.000 µs)"
+    assert sum(len(line.x) for line in merged.data[3:]) == 400
+    assert merged.layout.title.text.endswith("(the 400 largest of 2,000 losses to stragglers)")
+
+
+def test_the_warm_up_does_not_set_the_scale_of_iterations() -> None:
+    schema = {"iteration": [0, 1, 2], "min_ns": 900, "median_ns": 950, "max_ns": [90_000, 1_000, 1_000]}
+    rows = pl.DataFrame(schema).with_columns(
+        is_aggregated=pl.Series([False, True, True]),
+        **{c: pl.lit(None, pl.Int64) for c in ("straggler", "lost_ns")},
+        **{c: pl.lit(None, pl.String) for c in ("phase", "lost_on")},
+    )
+    figure = ranks.draw_iteration_spread(rows)
+    assert figure.layout.yaxis.range == (0, 1.12)
+    assert [note.text for note in figure.layout.annotations] == ["warm-up: 90 µs"]
+    cut = figure.data[-1]
+    assert (cut.name, cut.x) == ("Longer than the chart is high", (0,))
+    assert figure.layout.yaxis.title.text == "Duration (µs)"
 
 
 def test_time_that_stragglers_lost() -> None:

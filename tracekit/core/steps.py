@@ -110,6 +110,29 @@ def mark_warm_up(iterations: Iterations, frames: Frames) -> Iterations:
     return iterations._replace(frame=frame.with_columns(is_warm_up=is_warm_up))
 
 
+def is_outlier_expr(duration: pl.Expr, is_steady: pl.Expr) -> pl.Expr:
+    """Return an expression for whether steps are outliers: steady steps that are far from their median.
+
+    An outlier differs from the lower median of the steady steps by more than 5 %, and by more than three standard
+    deviations, which are estimated from the median absolute deviation. Among fewer than 3 steady steps, none is an
+    outlier.
+
+    Args:
+        duration: The durations of the steps.
+        is_steady: Whether a step is steady, which warm-up is not.
+    """
+    median = duration.filter(is_steady).quantile(0.5, "lower")
+    change = (duration - median).abs()
+    deviation = change.filter(is_steady).quantile(0.5, "lower")
+    is_far = (change > _OUTLIER_DEVIATIONS * deviation) & (change > _OUTLIER_SHARE * median)
+    return is_steady & is_far.fill_null(value=False) & (is_steady.sum() >= MIN_STEPS)
+
+
+_OUTLIER_SHARE = 0.05
+_OUTLIER_DEVIATIONS = 3 * 1.4826
+"""Three standard deviations of a normal distribution, in median absolute deviations."""
+
+
 def _sum_module_loading_times(iterations: Iterations, frames: Frames) -> pl.DataFrame:
     """Return the time of the API calls that load modules in each iteration: ``iteration``, ``loading``."""
     calls = frames("api_calls").filter(pl.col("name").cast(pl.String).str.contains(MODULE_LOAD_PATTERN))

@@ -79,6 +79,24 @@ def format_bytes(value: int) -> str:
     return exact if factor == 1 else f"{exact} ({value / factor:,.2f} {unit})"
 
 
+def format_short_duration(nanoseconds: int) -> str:
+    """Format a duration in ns with four digits in a suitable unit, for the label of a mark."""
+    return _format_four_digits(nanoseconds, *choose_time_unit([nanoseconds]))
+
+
+def format_short_size(size: int) -> str:
+    """Format a number of bytes with four digits in a suitable unit, for the label of a mark."""
+    return _format_four_digits(size, *choose_byte_unit([size]))
+
+
+def _format_four_digits(value: int, factor: int, unit: str) -> str:
+    number = value / factor
+    return f"{number:,.4g} {unit}" if number < _FIVE_DIGITS and factor > 1 else f"{number:,.0f} {unit}"
+
+
+_FIVE_DIGITS = 9999.5
+
+
 def choose_time_unit(durations_ns: Iterable[int]) -> tuple[int, str]:
     """Return a suitable unit for displaying durations in ns: the number of ns in the unit, and its name.
 

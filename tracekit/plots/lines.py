@@ -14,6 +14,7 @@ from tracekit.plots.labels import (
     format_integer,
     format_nanoseconds,
     format_short_label,
+    format_short_size,
 )
 from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
 
@@ -172,7 +173,7 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
             x=[top["maximum_ns"] / factor],
             y=[top["max_bytes"] / byte_factor],
             mode="markers+text",
-            text=[f"peak {top['max_bytes'] / byte_factor:,.2f} {byte_name}"],
+            text=[f"peak {format_short_size(top['max_bytes'])}"],
             textposition="top center",
             name=f"Peak of {name}",
             showlegend=False,

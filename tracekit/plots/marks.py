@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_MARKS = 600
 """Maximum number of marks of a chart in which each mark has its own element and tooltip."""
 _MAX_POINTS, _MAX_CELLS, _MAX_AREAS = 6000, 20_000, 200
-_MAX_TOOLTIP_LINES, _TOOLTIP_CHARACTERS = 40, 60_000
+_MAX_TOOLTIP_LINES, _TOOLTIP_CHARACTERS = 40, 20_000
 _TAG = re.compile(r"<[^<>]*>")
 _SHADES = 10
 _CLASSES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.plots.labels import choose_time_unit
+from tracekit.plots.labels import format_short_duration
 from tracekit.plots.theme import LONGEST_COLOR, convert_to_dark_colors, import_graph_objects
 
 if TYPE_CHECKING:
@@ -65,11 +65,9 @@ def mark_peaks(
     named = sorted((peak for peak in peaks if peak.is_outlier or peak in cut), key=lambda peak: -peak.ns)[:_MAX_NAMED]
     for peak in named:
         is_cut = peak in cut
-        text = f"{peak.label}: {_format_duration(peak.ns)}"
+        text = f"{peak.label}: {format_short_duration(peak.ns)}"
         place = {"y": 1, "yref": "paper"} if is_cut else {"y": peak.ns / ns_per_unit}
-        figure.add_annotation(
-            x=peak.position, text=f"▲ {text}" if is_cut else text, showarrow=False, yanchor="bottom", **place
-        )
+        figure.add_annotation(x=peak.position, text=text, showarrow=False, yanchor="bottom", **place)
     if highest_ns is not None:
         top = _ROOM * highest_ns / ns_per_unit
         figure.update_yaxes(range=[0, top])
@@ -90,8 +88,3 @@ def mark_peaks(
             )
         )
     return figure
-
-
-def _format_duration(ns: int) -> str:
-    factor, unit = choose_time_unit([ns])
-    return f"{ns / factor:,.4g} {unit}" if ns < 10_000 * factor else f"{ns / factor:,.0f} {unit}"

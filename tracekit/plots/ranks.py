@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.plots.labels import choose_time_unit, format_integer, format_nanoseconds, format_short_label
+from tracekit.plots.peaks import Peak, choose_highest_duration, mark_peaks
 from tracekit.plots.theme import COLORS, FEW, GRAPH_COLOR, PART_COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
@@ -117,39 +118,70 @@ def _draw_stacked_bars(bars: list[Any], row_labels: list[str], *, dark: bool, ti
 def draw_iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the shortest, median and longest duration of each iteration over the ranks, and mark the stragglers.
 
-    Lines connect the aggregated iterations. The warm-up that is left out has markers at its longest durations.
+    Lines connect the aggregated iterations. If there are many, a point is the shortest, the median and the longest of
+    consecutive ones, and only the stragglers with the largest losses are marked. The warm-up that is left out has
+    markers at its longest durations. It does not set the scale.
 
     Args:
         rows: The table ``iterations`` of the recipe ``iteration_spread``.
         dark: Whether to use the dark template.
     """
-    factor, unit = choose_time_unit(rows["max_ns"].drop_nulls())
-    steady, warm_up = rows.filter("is_aggregated"), rows.filter(~pl.col("is_aggregated"))
+    steady, warm_up = rows.filter("is_aggregated"), rows.filter(~pl.col("is_aggregated")).drop_nulls("max_ns")
+    highest = choose_highest_duration(steady["max_ns"].drop_nulls(), (), warm_up["max_ns"])
+    factor, unit = choose_time_unit(rows["max_ns"].drop_nulls() if highest is None else [highest])
+    merged = _merge_iterations(steady)
     lines = [
-        _draw_iteration_line(steady, "min_ns", "Shortest", factor, COLORS[4]),
-        _draw_iteration_line(steady, "max_ns", "Longest", factor, COLORS[4]).update(fill="tonexty"),
-        _draw_iteration_line(steady, "median_ns", "Median", factor, COLORS[0]),
+        _draw_iteration_line(merged, "min_ns", "Shortest", factor, COLORS[4]),
+        _draw_iteration_line(merged, "max_ns", "Longest", factor, COLORS[4]).update(fill="tonexty"),
+        _draw_iteration_line(merged, "median_ns", "Median", factor, COLORS[0]),
     ]
     if not warm_up.is_empty():
-        line = _draw_iteration_line(warm_up, "max_ns", "Warm-up, not aggregated", factor, COLORS[4])
+        line = _draw_iteration_line(warm_up.head(_MERGED), "max_ns", "Warm-up, not aggregated", factor, COLORS[4])
         lines.append(line.update(mode="markers", marker={"symbol": "x-thin-open", "size": 9}))
     late = rows.drop_nulls("straggler")
+    shown = late.filter(pl.col("lost_ns").rank("ordinal", descending=True) <= _MERGED)
     lines += [
-        _draw_straggler_markers(late.filter(straggler=rank), n, factor)
-        for n, rank in enumerate(late["straggler"].unique().sort())
+        _draw_straggler_markers(shown.filter(straggler=rank), n, factor)
+        for n, rank in enumerate(shown["straggler"].unique().sort())
     ]
-    drawn = create_figure(
-        lines, dark=dark, title="Iterations over all ranks", x_title="Iteration", y_title=f"Duration ({unit})"
-    )
+    title = f"Iterations over all ranks{_format_limit(_MERGED, late.height)}"
+    drawn = create_figure(lines, dark=dark, title=title, x_title="Iteration", y_title=f"Duration ({unit})")
     drawn.update_layout(showlegend=True, legend={"y": -0.25, "traceorder": "normal"})
     drawn.update_xaxes(dtick=1 if rows.height <= FEW else None)
-    return drawn.update_yaxes(rangemode="tozero")
+    peaks = [
+        Peak(number, ns, "warm-up", is_outlier=False, hover=f"iteration {number:,}<br>{format_nanoseconds(ns)}")
+        for number, ns in warm_up["iteration", "max_ns"].rows()
+    ]
+    return mark_peaks(drawn.update_yaxes(rangemode="tozero"), peaks, highest, factor, dark=dark)
+
+
+_MERGED = 400
+
+
+def _format_limit(limit: int, total: int) -> str:
+    return f" (the {limit} largest of {total:,} losses to stragglers)" if total > limit else ""
+
+
+def _merge_iterations(rows: pl.DataFrame) -> pl.DataFrame:
+    """Merge consecutive iterations if there are many, and return their shortest, median and longest durations."""
+    size = -(-rows.height // _MERGED) or 1
+    if size == 1:
+        return rows.select("iteration", "min_ns", "median_ns", "max_ns", last="iteration")
+    by_bin = rows.group_by(pl.int_range(pl.len()) // size, maintain_order=True)
+    return by_bin.agg(
+        pl.col("iteration").first(),
+        pl.col("min_ns").min(),
+        pl.col("median_ns").median(),
+        pl.col("max_ns").max(),
+        last=pl.col("iteration").last(),
+    )
 
 
 def _draw_iteration_line(rows: pl.DataFrame, column: str, name: str, ns_per_unit: int, color: str) -> Any:
+    lasts = rows["last"] if "last" in rows.columns else rows["iteration"]
     hover = [
-        f"iteration {format_integer(number)}<br>{name.lower()}: {'' if time is None else format_nanoseconds(int(time))}"
-        for number, time in rows["iteration", column].rows()
+        f"{_format_iterations(number, last)}<br>{name.lower()}: {'' if time is None else format_nanoseconds(int(time))}"
+        for number, last, time in zip(rows["iteration"], lasts, rows[column], strict=True)
     ]
     return import_graph_objects().Scatter(
         x=rows["iteration"].to_list(),
@@ -160,6 +192,10 @@ def _draw_iteration_line(rows: pl.DataFrame, column: str, name: str, ns_per_unit
         customdata=hover,
         hovertemplate=_HOVER,
     )
+
+
+def _format_iterations(first: int, last: int) -> str:
+    return f"iteration {first:,}" if first == last else f"iterations {first:,} to {last:,}"
 
 
 _SYMBOLS = ("diamond", "circle", "square", "x", "triangle-up", "star")

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS = 26
-_NAMES, _RANKS, _OCCURRENCES, _HISTOGRAMS, _MAPPED, _LABELLED = 20, 32, 500, 8, 512, 40
+_NAMES, _RANKS, _HISTOGRAMS, _MAPPED, _LABELLED = 20, 32, 8, 512, 40
+_LINE_POINTS, _MIN_POINTS = 4000, 200
 _KEYS = ("Name", "Text")
 _PLACES = {"Rank": "rank", "PID": "process", "Device ID": "GPU"}
 _PACES = {"pace_start": "Start", "pace_duration": "Duration", "pace_delta": "Time since the previous end"}
@@ -113,17 +114,20 @@ def draw_spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
 def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False) -> Figure:
     """Draw one value, such as the duration, of each occurrence of a kernel or range, with one line per rank.
 
+    If a rank has many occurrences, its line passes through the smallest and the largest value of each group of
+    consecutive occurrences.
+
     Args:
         occurrences: The values in ns, with one column per rank and one row per occurrence.
         value_name: Name of the values in titles, such as ``Duration``.
         dark: Whether to use the dark template.
     """
-    shown = occurrences.select(occurrences.columns[:_RANKS]).head(_OCCURRENCES)
-    factor, unit = choose_time_unit([int(abs(n)) for column in shown for n in column.drop_nulls()])
-    traces = [_draw_occurrence_line(column, number, factor) for number, column in enumerate(shown)]
-    notes = _format_first_rows_note(_RANKS, occurrences.width, "ranks") + _format_first_rows_note(
-        _OCCURRENCES, occurrences.height, "occurrences"
-    )
+    shown = occurrences.select(occurrences.columns[:_RANKS])
+    limit = max(_MIN_POINTS, _LINE_POINTS // max(shown.width, 1))
+    rows = {column.name: _select_extreme_occurrences(column, column, limit) for column in shown}
+    factor, unit = choose_time_unit([int(abs(n)) for each in rows.values() for n in each["duration"]])
+    traces = [_draw_occurrence_line(name, each, n, factor) for n, (name, each) in enumerate(rows.items())]
+    notes = _format_first_rows_note(_RANKS, occurrences.width, "ranks")
     drawn = create_figure(
         traces, dark=dark, title=value_name + notes, x_title="Occurrence", y_title=f"{value_name} ({unit})"
     )
@@ -131,16 +135,16 @@ def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False)
     return drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
 
 
-def _draw_occurrence_line(rank_values: pl.Series, color_index: int, ns_per_unit: int) -> Any:
+def _draw_occurrence_line(rank: str, rows: pl.DataFrame, color_index: int, ns_per_unit: int) -> Any:
     hover = [
-        "" if value is None else f"rank {rank_values.name}, occurrence {nth}<br>{format_nanoseconds(int(value))}"
-        for nth, value in enumerate(rank_values)
+        f"rank {rank}, occurrence {nth}<br>{format_nanoseconds(int(value))}"
+        for nth, value in rows["nth", "duration"].rows()
     ]
     return import_graph_objects().Scatter(
-        x=list(range(len(rank_values))),
-        y=[None if value is None else value / ns_per_unit for value in rank_values],
-        mode="lines+markers" if len(rank_values) <= FEW else "lines",
-        name=f"rank {rank_values.name}",
+        x=rows["nth"].to_list(),
+        y=(rows["duration"] / ns_per_unit).to_list(),
+        mode="lines+markers" if rows.height <= FEW else "lines",
+        name=f"rank {rank}",
         line={"color": COLORS[color_index % len(COLORS)], "width": 1.5},
         customdata=hover,
         hovertemplate=_HOVER,
@@ -159,7 +163,7 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
         dark: Whether to use the dark template.
     """
     names = durations.columns[:_RANKS]
-    rows = {name: _select_extreme_occurrences(starts[name], durations[name]) for name in names}
+    rows = {name: _select_extreme_occurrences(starts[name], durations[name], _POINTS) for name in names}
     factor, unit = choose_time_unit(int(n) for each in rows.values() for n in each["duration"])
     start_factor, start_unit = choose_time_unit(int(n) for each in rows.values() for n in each["start"])
     traces = [
@@ -192,21 +196,22 @@ _WIDE = 50
 _SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "star")
 
 
-def _select_extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
-    """Return all occurrences or, if there are over 2,000, the extremes of each group of consecutive occurrences.
+def _select_extreme_occurrences(starts: pl.Series, durations: pl.Series, limit: int) -> pl.DataFrame:
+    """Return all occurrences or, if there are over ``limit``, the extremes of each group of consecutive occurrences.
 
     The extremes of a group are its shortest and its longest occurrence.
 
     Returns:
         The columns ``nth``, ``start`` and ``duration``.
     """
-    rows = pl.DataFrame({"start": starts, "duration": durations}).with_row_index("nth").drop_nulls()
-    if rows.height <= _POINTS:
-        return rows
-    by_bin = rows.group_by(pl.col("nth") * (_POINTS // 2) // rows.height)
     nth, duration = pl.col("nth"), pl.col("duration")
+    rows = pl.DataFrame({"start": starts.rename("start"), "duration": durations.rename("duration")})
+    rows = rows.with_row_index("nth").with_columns(nth.cast(pl.Int64)).drop_nulls()
+    if rows.height <= limit:
+        return rows
+    by_bin = rows.group_by(nth * (limit // 2) // (nth.max() + 1))
     chosen = by_bin.agg(low=nth.get(duration.arg_min()), high=nth.get(duration.arg_max()))
-    return rows.filter(pl.col("nth").is_in(pl.concat([chosen["low"], chosen["high"]]).implode()))
+    return rows.filter(nth.is_in(pl.concat([chosen["low"], chosen["high"]]).implode()))
 
 
 def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Figure:

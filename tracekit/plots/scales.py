@@ -168,8 +168,8 @@ def format_power(exponent: int) -> str:
 
 def format_value(value: float) -> str:
     """Format a number with about four digits, for the label of a mark."""
-    if value == 0:
-        return "0"
+    if value == round(value) and abs(value) < _FIRST_PREFIXED:
+        return f"{value:,.0f}"
     magnitude = math.floor(math.log10(abs(value)) + 1e-9)
     return format_number(value, 10.0 ** (min(magnitude - 3, 0) if magnitude < 3 else 0), abs(value))  # noqa: PLR2004
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracekit.plots.labels import choose_time_unit, format_hover_name, format_nanoseconds
+from tracekit.plots.peaks import Peak, choose_highest_duration, mark_peaks
 from tracekit.plots.theme import (
     COLORS,
     LEDGER_CLASSES,
@@ -17,7 +20,6 @@ from tracekit.plots.theme import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import polars as pl
     from plotly.graph_objects import Figure
 
 _HOVER = "%{customdata}<extra></extra>"
@@ -57,12 +59,22 @@ def draw_step_parts(steps: pl.DataFrame, *, dark: bool = False) -> Figure:
         steps: Rows of the figure ``step_parts``.
         dark: Whether to use the dark template.
     """
-    factor, unit = choose_time_unit(steps["max_ns"])
+    with_outliers, others = steps.filter(pl.col("outliers") > 0), steps.filter(pl.col("outliers") == 0)
+    highest = choose_highest_duration(others["max_ns"], with_outliers["max_ns"], ())
+    factor, unit = choose_time_unit(steps["max_ns"] if highest is None else [highest])
     drawings = [*_stack(steps, STEP_PARTS, factor), *_draw_extremes(steps, factor), *_draw_medians(steps, factor)]
     title = "Time of the steady steps by part"
     drawn = create_figure(drawings, dark=dark, title=title, x_title="Step", y_title=f"Duration ({unit})", height=420)
     drawn.update_layout(barmode="stack", legend_traceorder="normal", showlegend=True)
-    return _label_positions(drawn, steps)
+    return mark_peaks(_label_positions(drawn, steps), _find_peaks(steps), highest, factor, dark=dark)
+
+
+def _find_peaks(steps: pl.DataFrame) -> list[Peak]:
+    """Return the longest step of each bar."""
+    return [
+        Peak(n, row["max_ns"], f"step {row['longest']:,}", row["outliers"] > 0, _describe_longest(row))
+        for n, row in enumerate(steps.iter_rows(named=True))
+    ]
 
 
 def draw_communication_overlap(steps: pl.DataFrame, *, dark: bool = False) -> Figure:

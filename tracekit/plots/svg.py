@@ -306,8 +306,8 @@ def _read_subplot(traces: Sequence[Json], layout: Json, x_name: str, mode: str) 
             x_values += _read_numbers(trace.get("x") or (), x_categories)
             y_values += _read_numbers(trace.get("y") or (), y_categories)
             y_values += [0.0] * (trace.get("fill") == "tozeroy")
-    if x_categories and places:
-        x_values += [-0.5, len(x_categories) - 0.5]
+    if not horizontal:
+        x_values += [b.position + side * b.width for each in bars for b in each for side in (-0.6, 0.6)]
     if y_categories:
         y_values += [-0.5, len(y_categories) - 0.5]
     elif horizontal and (labels := y_settings.get("tickvals")) and bars:

@@ -13,8 +13,9 @@ import polars as pl
 from tracekit.core.diagnosis.diagnose import plan_processes
 from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.ledger import IDLE_PARTS, PARTS, WAIT_PART, measure_busy_times
-from tracekit.core.diagnosis.model import MIN_STEPS, build_model
+from tracekit.core.diagnosis.model import build_model
 from tracekit.core.diagnosis.roofline import divide_steps, select_steady_steps
+from tracekit.core.steps import is_outlier_expr
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
@@ -49,12 +50,6 @@ _PART = {
     "label": pl.String,
     "ns": pl.Int64,
 }
-MIN_CHANGE = 0.05
-"""Smallest difference between an outlier and the median, as a share of the median."""
-MIN_DEVIATIONS = 3
-"""Smallest difference between an outlier and the median, in standard deviations."""
-_NORMAL = 1.4826
-"""Standard deviation of a normal distribution divided by its median absolute deviation."""
 
 
 class StepTimes(NamedTuple):
@@ -148,12 +143,9 @@ def _compare_with_medians(steps: pl.DataFrame) -> pl.DataFrame:
         steady = values.filter(~pl.col("is_warm_up")).sort()
         return steady.get((steady.len() - 1) // 2).over(of_process)
 
-    duration, change = pl.col("duration_ns"), pl.col("change_ns")
+    duration = pl.col("duration_ns")
     rows = steps.with_columns(median_ns=median_expr(duration)).with_columns(change_ns=duration - pl.col("median_ns"))
-    deviation = median_expr(change.abs()) * (MIN_DEVIATIONS * _NORMAL)
-    is_far = (change.abs() > deviation) & (change.abs() > MIN_CHANGE * pl.col("median_ns"))
-    is_known = (~pl.col("is_warm_up")).sum().over(of_process) >= MIN_STEPS
-    rows = rows.with_columns(is_outlier=is_far & is_known & ~pl.col("is_warm_up"))
+    rows = rows.with_columns(is_outlier=is_outlier_expr(duration, ~pl.col("is_warm_up")).over(of_process))
     sign = pl.col("change_ns").sign()
     excess = [((pl.col(c) - median_expr(pl.col(c))) * sign).alias(c) for c in PART_COLUMNS]
     largest = rows.select(pl.concat_list(excess).alias("excess"), sign.alias("sign")).select(

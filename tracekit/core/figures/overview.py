@@ -10,6 +10,7 @@ from tracekit.core.dlprof.model import ModelSummary
 from tracekit.core.relations import ACTIVITIES
 from tracekit.core.rollup import tables
 from tracekit.core.rollup.measures import KERNEL_KINDS
+from tracekit.core.steps import is_outlier_expr
 from tracekit.errors import MissingTableError
 
 if TYPE_CHECKING:
@@ -153,9 +154,7 @@ def sum_activity_times_by_kind(rollup: Rollup) -> pl.DataFrame:
 def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataFrame:
     """Merge consecutive iterations to limit the number of bars in a chart, and find outliers.
 
-    An aggregated iteration that is not warm-up is an outlier if its duration differs from the median of these
-    iterations by more than 5 times the median absolute deviation, and by more than 5 %. With fewer than 4 of them, none
-    is an outlier.
+    Only aggregated iterations that are not warm-up can be outliers, as ``core.steps.is_outlier_expr`` defines them.
 
     Args:
         iterations: The table ``iterations``.
@@ -176,7 +175,7 @@ def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataF
         group=pl.col("iteration") // size,
         run=pl.struct(*_FLAGS).rle_id(),
     )
-    rows = rows.with_columns(is_outlier=_is_outlier_expr())
+    rows = rows.with_columns(is_outlier=is_outlier_expr(pl.col("duration_ns"), _AGGREGATED & ~pl.col("is_warm_up")))
     duration = pl.col("duration_ns")
     extremes = {
         f"{kind}{suffix}": pl.col(column).get(row)
@@ -197,14 +196,3 @@ def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataF
 
 
 _EXTREME_COLUMNS = {"": "iteration", "_ns": "duration_ns", "_name": "name", "_is_outlier": "is_outlier"}
-_OUTLIER_DEVIATIONS, _OUTLIER_SHARE, _MIN_ITERATIONS = 5, 0.05, 4
-
-
-def _is_outlier_expr() -> pl.Expr:
-    """Return an expression for whether the duration of an iteration is far from the median of the steady ones."""
-    duration, is_steady = pl.col("duration_ns"), _AGGREGATED & ~pl.col("is_warm_up")
-    steady = duration.filter(is_steady)
-    typical = (steady - steady.median()).abs().median()
-    limit = pl.max_horizontal(_OUTLIER_DEVIATIONS * typical, _OUTLIER_SHARE * steady.median())
-    is_far = ((duration - steady.median()).abs() > limit).fill_null(value=False)
-    return is_steady & is_far & (is_steady.sum() >= _MIN_ITERATIONS)
