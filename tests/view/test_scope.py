@@ -18,7 +18,7 @@ SELECTIONS = {
     "?warm_up=yes": "the first step is warm-up and included",
     "?iterations=2:3": "Batch 2 to Batch 3 are aggregated",
 }
-OF_STEPS = ("", "op_types", "groups", "ops", "iterations", "kernels_by_iteration", "kernels_by_op", "gpus", "idle")
+OF_STEPS = ("", "op_types", "groups", "ops", "iterations", "gpus", "idle")
 WITHOUT_SCOPE = ("timeline", "compare", "tables", "roofline", "scalars", "graph")
 """Pages that show a time window, two captures or a table that the user chooses, or data without kernels."""
 

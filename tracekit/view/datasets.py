@@ -60,6 +60,8 @@ class Dataset:
             column of the row that contains its value.
         has_sums: Whether the sums of the columns are meaningful and shown.
         link: Link from each row to another page.
+        rows_of: Columns with the name of a declared table, and the name of one of its columns and a value, if each row
+            is about the rows of that table with the value. Rows then have a link to them.
         note: Sentence above the table.
         tree: Columns that define a tree of rows. None if the rows do not form a tree.
     """
@@ -77,6 +79,7 @@ class Dataset:
     select: Mapping[str, str] = field(default_factory=dict)
     has_sums: bool = True
     link: Link | None = None
+    rows_of: tuple[str, str, str] | None = None
     note: str = ""
     tree: TreeColumns | None = None
 
@@ -85,12 +88,6 @@ class Dataset:
         rows = sources.read_result(inputs, self.shows) if self.rows is None else self.rows(inputs)
         return sources.add_share_column(rows, self.share_of) if self.share_of in rows.frame.columns else rows
 
-
-PARTS = tuple(
-    f"in_{part}_ns"
-    for part in ("tensor_core_kernels", "other_kernels", "memory_ops", "dataloader", "io", "cpu", "nothing")
-)
-"""Columns of iterations that the figure above the table shows."""
 
 DATASETS: Mapping[str, Dataset] = {
     each.name: each
@@ -143,28 +140,33 @@ DATASETS: Mapping[str, Dataset] = {
             rows=sources.read_op_instances,
         ),
         Dataset(
-            "kernel_iterations",
+            "iterations",
             "Iterations",
             "iterations",
             "iteration:asc",
             key="iteration",
             select={"iteration": "iteration"},
-            note="Select an iteration to see its kernels below.",
-            hidden=PARTS,
+            note="Select an iteration to see its parts, ops and kernels below.",
             rows=sources.read_iterations,
         ),
         Dataset(
-            "op_iterations",
-            "Iterations",
-            "iterations",
-            "iteration:asc",
-            key="iteration",
-            select={"iteration": "iteration"},
-            note="Select an iteration to see its ops below.",
-            hidden=PARTS,
-            rows=sources.read_iterations,
+            "step_parts",
+            "Steps by part",
+            "step_parts",
+            "step:asc",
+            first=("step", "name", "duration_ns", "change_percent", "mostly"),
+            hidden=("pid",),
+            has_sums=False,
+            note="The parts of a step add up to its duration. Parts that no step has are left out.",
+            rows=sources.read_step_parts,
         ),
-        Dataset("iterations", "Iterations", "iterations", "iteration:asc", rows=sources.read_iterations),
+        Dataset(
+            "iteration_ledger",
+            "Parts of the step by range",
+            "step_ledger",
+            "time_ns:desc",
+            rows=sources.read_iteration_ledger,
+        ),
         Dataset(
             "iteration_kernels",
             "Kernels of the iteration",
@@ -182,6 +184,14 @@ DATASETS: Mapping[str, Dataset] = {
             select={"op_id": "op_id"},
             note="Select an op to see its kernels below.",
             rows=sources.read_iteration_ops,
+        ),
+        Dataset(
+            "iteration_op_kernels",
+            "Kernels of the op in the iteration",
+            "kernels",
+            "gpu_duration_ns:desc",
+            hidden=("op_type", "op_id", "direction", "start_ns", "end_ns", "iteration"),
+            rows=sources.read_iteration_kernels,
         ),
         Dataset("gpus", "GPUs", "iterations", "device_id:asc", rows=sources.read_gpus),
         Dataset(
@@ -244,6 +254,13 @@ DATASETS: Mapping[str, Dataset] = {
             "start_ns:asc",
             first=("memset_id", "bytes", "duration_ns"),
         ),
+        Dataset(
+            "memory_owners",
+            "Owners of the memory at the peak",
+            "gpu_memory_owners",
+            first=("owner", "size_bytes", "peak_percent", "allocations"),
+            rows=sources.read_memory_owners,
+        ),
         Dataset("memory_peak", "Peak of GPU memory", "gpu_memory_peak"),
         Dataset("memory_alive", "Allocations at the peak", "gpu_memory_alive"),
         Dataset("api", "API calls by function", "cuda_api_sum", "total_time_ns:desc"),
@@ -274,6 +291,7 @@ DATASETS: Mapping[str, Dataset] = {
                 "path",
             ),
         ),
+        Dataset("queues", "Queues of streams", "queue_length", "max:desc", has_sums=False),
         Dataset("idle_causes", "Idle time by cause", "gpu_idle_causes", "total_time_ns:desc"),
         Dataset("idle_gaps", "Longest gaps", "gpu_idle_gaps", "duration_ns:desc"),
         Dataset("collectives", "NCCL kernels by name", "kernels", "total_time_ns:desc", rows=sources.read_collectives),
@@ -339,6 +357,34 @@ DATASETS: Mapping[str, Dataset] = {
             recipe_argument="map",
         ),
         Dataset("pace", "Occurrences", "cuda_gpu_kern_pace", rows=sources.read_pace, recipe_argument="kind"),
+        Dataset(
+            "overlap",
+            "Overlap of communication and computation by step",
+            "communication_overlap",
+            first=("rank", "step", "name", "communication_ns", "overlapped_ns", "exposed_ns", "overlap_percent"),
+            hidden=("pid",),
+            rows=sources.read_overlap,
+        ),
+        Dataset(
+            "findings",
+            "Recorded by the profiler",
+            "recorded_findings",
+            key="finding",
+            select={"table": "table", "column": "column", "value": "value"},
+            first=("message", "recommendation", "kind", "rule", "count", "speedup_percent"),
+            hidden=("finding", "table", "column", "value"),
+            has_sums=False,
+            note="Select a finding to see the rows that it is about below.",
+            rows_of=("table", "column", "value"),
+            rows=sources.read_findings,
+        ),
+        Dataset(
+            "finding_rows",
+            "Rows of the finding",
+            "recorded_findings",
+            has_sums=False,
+            rows=sources.read_finding_rows,
+        ),
         Dataset("mpi", "MPI calls by function", "mpi_event_sum"),
         Dataset("stack_functions", "Functions", "stacks", rows=sources.read_stack_functions),
         Dataset(

@@ -678,6 +678,17 @@ def _list_row_links(table: ShownTable) -> Iterator[RowLink]:
             return table.state.make_url(link.page, **{f"{link.table}.filter": json.dumps(filters)})
 
         yield RowLink(link.label, link.label, make_url)
+    if table.dataset.rows_of is not None:
+        yield RowLink("Rows", "Show", lambda row: _make_rows_url(table, row))
+
+
+def _make_rows_url(table: ShownTable, row: Mapping[str, Any]) -> str | None:
+    """Return the URL of the rows that a row is about, in the table that it names; None if it names none."""
+    name, column, value = (row.get(each) for each in table.dataset.rows_of or ())
+    if name is None:
+        return None
+    equal = json.dumps({column: {"type": "equals", "filter": value}}) if column is not None else ""
+    return table.state.make_url("tables", table=name, **({f"table:{name}.filter": equal} if equal else {}))
 
 
 def _make_timeline_url(table: ShownTable, row: Mapping[str, Any], start: str) -> str | None:

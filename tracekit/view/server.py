@@ -29,7 +29,7 @@ from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.text.elements import render
 from tracekit.view import components, downloads, layout, selection, timeline, tracks, windows
 from tracekit.view.grid import FRAGMENT, parse_fragment
-from tracekit.view.pages import PAGES, Context
+from tracekit.view.pages import PAGES, Context, find_moved_page
 from tracekit.view.pages import timeline as timeline_page
 from tracekit.view.state import make_url, parse_aggregation, parse_url
 from tracekit.view.windows import TimeWindow
@@ -175,6 +175,8 @@ class Viewer:
             state = parse_url(name, query, len(self._captures))
         except TracekitError as error:
             return _create_page_response(layout.build_error_document(error), 400)
+        if (moved := find_moved_page(state)) is not None:
+            return redirect(moved)  # type: ignore[return-value]
         url = make_url(state.page, state.at, {name: value for name, value in state.parameters.items() if value})
         is_page = state.page in PAGES
         if is_page and sorted(parse_qsl(urlsplit(url).query)) != sorted(parse_qsl(query, keep_blank_values=True)):

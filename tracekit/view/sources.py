@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 
 from tracekit import schemas
+from tracekit.core.diagnosis.step_parts import HIDDEN, PART_COLUMNS
 from tracekit.errors import TracekitError
 from tracekit.pages.columns import describe_columns
 from tracekit.plots.recipes import MAPS, PACES
-from tracekit.registry.analyses import parse_name
+from tracekit.registry.analyses import REPORT, get_analysis, parse_name
 from tracekit.trace import get_trace_view
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import ShownRows
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tracekit.schemas import Column
-    from tracekit.text.names import TableName
+    from tracekit.text.names import ReportName, TableName
     from tracekit.trace import Trace
     from tracekit.view.captures import ViewedCaptures
 
@@ -222,6 +223,71 @@ def read_iterations(inputs: TableInputs) -> ShownRows:
     doc = dict.fromkeys(titles, "Kernel time divided by the duration of the iteration.")
     doc["duration_ns"] = "End minus start of the window, in which the CPU and the GPU work on the iteration."
     return add_columns(rows, frame, titles, doc)
+
+
+def read_step_parts(inputs: TableInputs) -> ShownRows:
+    """Return one row per step with its parts, without the parts that no step has."""
+    rows = read_result(inputs, "step_parts")
+    columns = get_analysis("step_parts", REPORT).columns
+    parts = [convert_title_to_name(c.name) for c in columns if c.row_name in (*PART_COLUMNS, *HIDDEN)]
+    missing = [name for name in parts if not rows.frame[name].sum()]
+    return rows._replace(frame=rows.frame.drop(missing).with_columns(pl.col("warm_up", "outlier").cast(pl.Boolean)))
+
+
+def read_iteration_ledger(inputs: TableInputs) -> ShownRows:
+    """Return the parts of the selected step by the range of the program."""
+    rows = read_result(inputs, "step_ledger")
+    step = pl.col("step") == _parse_integer(inputs.arguments.get("iteration", "0"), "iteration")
+    frame = rows.frame.filter(step).drop("step")
+    return rows._replace(frame=frame if frame["pid"].n_unique() > 1 else frame.drop("pid"))
+
+
+def read_memory_owners(inputs: TableInputs) -> ShownRows:
+    """Return how much memory each owner holds at the peak. The argument ``by`` selects what an owner is."""
+    return convert_report_rows(inputs.trace.stats(_name_report_of_owners(inputs.arguments)), "gpu_memory_owners")
+
+
+def _name_report_of_owners(arguments: Mapping[str, str]) -> ReportName:
+    return cast("ReportName", f"gpu_memory_owners:by={arguments.get('by', 'range')}")
+
+
+def read_overlap(inputs: TableInputs) -> ShownRows:
+    """Return the communication of each step of each selected rank, and how much of it computation hides."""
+    from tracekit.view import ranks
+
+    if inputs.captures is None or ranks.get_rank_set(inputs.captures) is None:
+        rows = read_result(inputs, "communication_overlap")
+    else:
+        every = ranks.get_selected_ranks(inputs.captures, inputs.at).stats("communication_overlap")
+        rows = convert_report_rows(every, "communication_overlap")
+    is_known = rows.frame["waiting_for_ranks_ns"].null_count() < rows.frame.height
+    frame = rows.frame if is_known else rows.frame.drop("waiting_for_ranks_ns")
+    return rows._replace(frame=frame.with_columns(pl.col("warm_up").cast(pl.Boolean)))
+
+
+def read_findings(inputs: TableInputs) -> ShownRows:
+    """Return the warnings and findings that the profiler recorded, with a number for each of them."""
+    rows = read_result(inputs, "recorded_findings")
+    frame = rows.frame.with_columns(finding=pl.int_range(pl.len(), dtype=pl.Int64))
+    used = [c for c in frame.columns if frame[c].null_count() < frame.height or c in ("table", "column", "value")]
+    return rows._replace(frame=frame.select(used), titles={**rows.titles, "finding": "Finding"})
+
+
+def read_finding_rows(inputs: TableInputs) -> ShownRows:
+    """Return the rows of a declared table that a finding is about, with the names of measured kernels."""
+    name, column, value = (inputs.arguments.get(each, "") for each in ("table", "column", "value"))
+    if name not in schemas.table_names():
+        return ShownRows(pl.DataFrame(), {}, {})
+    if column and column not in inputs.trace.schema(cast("TableName", name)).names:
+        raise TracekitError(f"the table {name!r} has no column {column[:100]!r}", hint="follow a link of the viewer")
+    where = (pl.col(column).cast(pl.String) == value) if column else None
+    rows = add_duration_column(read_table_rows(inputs.trace, name, where=where))
+    if "launch_id" not in rows.frame.columns or name == "ncu_launches":
+        return rows
+    launches = inputs.trace.frame("ncu_launches").select("launch_id", pl.col("name").cast(pl.String).alias("kernel"))
+    frame = rows.frame.join(launches.collect(), on="launch_id", how="left", maintain_order="left")
+    frame = frame.select("launch_id", "kernel", pl.exclude("launch_id", "kernel"))
+    return rows._replace(frame=frame, titles={**rows.titles, "kernel": "Kernel"})
 
 
 def read_iteration_kernels(inputs: TableInputs) -> ShownRows:

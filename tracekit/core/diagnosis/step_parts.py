@@ -40,6 +40,7 @@ _STEP = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "is_warm_up": pl.Boolean,
+    "has_known_waits": pl.Boolean,
 }
 _BUSY = ("all_communication_ns", "all_copy_ns")
 _PART = {
@@ -57,7 +58,8 @@ class StepTimes(NamedTuple):
 
     Attributes:
         steps: One row per step, in order of process and time: ``process_id``, ``iteration``, ``name``, ``start_ns``,
-            ``end_ns``, ``is_warm_up``, ``duration_ns``, the columns ``PART_COLUMNS``, which add up to it, and the
+            ``end_ns``, ``is_warm_up``, ``has_known_waits`` (whether ``communication_wait_ns`` is known, and not part of
+            ``communication_ns``), ``duration_ns``, the columns ``PART_COLUMNS``, which add up to it, and the
             columns ``HIDDEN``: how long the GPU communicates and copies while it does work that comes before. Further
             columns compare the step with the steady steps of the process: ``median_ns`` (their lower median),
             ``change_ns``, ``is_outlier``, and for outliers ``mostly``, the column of ``PART_COLUMNS`` that differs most
@@ -110,7 +112,7 @@ def _measure_steps(events: Events, steps: tuple[Step, ...], plan: RankPlan | Non
     on_cpu = None if plan is None else plan.list_calls_on_cpu()
     busy = [measure_busy_times(model, "communication", on_cpu), measure_busy_times(model, "copy")]
     rows = divide_steps(model, plan).with_columns(pl.col("step").cast(pl.Int64), pl.col("part").cast(pl.String))
-    values = [(events.process_id, s.iteration, s.name, 0, 0, s.is_cold) for s in steps]
+    values = [(events.process_id, s.iteration, s.name, 0, 0, s.is_cold, plan is not None) for s in steps]
     listed = pl.DataFrame(values, schema=_STEP, orient="row").with_columns(
         create_series(model.bounds[:-1]).alias("start_ns"),
         create_series(model.bounds[1:]).alias("end_ns"),

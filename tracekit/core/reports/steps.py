@@ -67,10 +67,12 @@ def communication_overlap(request: Request) -> pl.DataFrame:
     rows = rows.with_columns(exposed_ns=pl.col("communication_ns") + pl.col("communication_wait_ns"))
     rows = rows.with_columns(all_ns=exposed + hidden).filter(pl.col("all_ns") > 0)
     shares = {"overlap": (hidden, "all_ns"), "exposed_share": (exposed, "duration_ns")}
-    return rows.with_columns(
+    percentages = [
         quotient_expr(PERCENT * part, pl.col(whole).cast(pl.Float64)).alias(name)
         for name, (part, whole) in shares.items()
-    )
+    ]
+    wait = pl.when("has_known_waits").then("communication_wait_ns")
+    return rows.with_columns(*percentages, communication_wait_ns=wait)
 
 
 def _measure_step_times(request: Request) -> StepTimes:

@@ -24,9 +24,11 @@ from tracekit.view.datasets import find_dataset
 from tracekit.view.pages import (
     communication,
     compare,
+    findings,
     groups,
     iterations,
     maps,
+    memory,
     overview,
     pace,
     ranks,
@@ -34,6 +36,7 @@ from tracekit.view.pages import (
     tables,
     timeline,
 )
+from tracekit.view.state import make_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -274,25 +277,21 @@ PAGES: Mapping[str, Page] = {
             "Iterations",
             "Diagnose",
             build=iterations.build_page,
+            details={
+                "iterations": ("iteration_ledger", "iteration_ops", "iteration_kernels"),
+                "iteration_ops": ("iteration_op_kernels",),
+            },
             needs=WITH_ITERATIONS,
         ),
         Page(
-            "kernels_by_iteration",
-            "Kernels by iteration",
-            "Model",
-            tables=("kernel_iterations",),
-            details={"kernel_iterations": ("iteration_kernels",)},
-            shows_steps=True,
-            needs=("kernels",),
-        ),
-        Page(
-            "kernels_by_op",
-            "Kernels by op",
-            "Model",
-            tables=("op_iterations",),
-            details={"op_iterations": ("iteration_ops",), "iteration_ops": ("iteration_kernels",)},
-            shows_steps=True,
-            needs=("kernels",),
+            "findings",
+            "Recorded findings",
+            "Diagnose",
+            build=findings.build_page,
+            details={"findings": ("finding_rows",)},
+            about="What the profiler itself found and recorded, and the rules of nsys analyze that list rows.",
+            shows_whole_capture=True,
+            needs=("findings", "ncu_rules", "diagnostics", *schemas.list_tables("activity")),
         ),
         Page(
             "gpus",
@@ -339,11 +338,22 @@ PAGES: Mapping[str, Page] = {
             shows_whole_capture=True,
         ),
         Page(
+            "queues",
+            "Queues",
+            "GPU",
+            {"queue_length": "Operations that were launched and have not started"},
+            ("queues",),
+            about="An operation is in the queue of its stream from the start of the API call that launched it to its "
+            "own start. A long queue hides the time of launches; while it is empty, the GPU waits for the CPU.",
+            shows_whole_capture=True,
+            needs=("api_calls",),
+        ),
+        Page(
             "memory",
             "Copies and memory",
             "GPU",
-            {"copies": "Memory operations", "memory_usage": "GPU memory in use"},
-            ("copies", "copy_sizes", "memcpys", "memsets", "memory_peak", "memory_alive"),
+            build=memory.build_page,
+            needs=("memory_events", "memcpys", "memsets"),
             shows_whole_capture=True,
         ),
         Page(
@@ -439,6 +449,25 @@ PAGES: Mapping[str, Page] = {
         ),
     )
 }
+
+
+MOVED = {
+    "kernels_by_iteration": ("iterations", {"kernel_iterations": "iterations"}),
+    "kernels_by_op": ("iterations", {"op_iterations": "iterations", "iteration_kernels": "iteration_op_kernels"}),
+}
+"""Former names of pages: the name of the page that replaces them, and new names of their tables."""
+
+
+def find_moved_page(state: PageState) -> str | None:
+    """Return the URL of the page that replaces a former page with the same state, or None if it is no former page."""
+    if state.page not in MOVED:
+        return None
+    page, tables = MOVED[state.page]
+    parameters = {}
+    for name, value in state.parameters.items():
+        table, dot, setting = name.partition(".")
+        parameters[f"{tables.get(table, table)}{dot}{setting}"] = value
+    return make_url(page, state.at, parameters)
 
 
 def explain_absent_pages(captures: ViewedCaptures, capture: ViewedCapture) -> dict[str, str]:

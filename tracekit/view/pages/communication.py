@@ -30,4 +30,7 @@ def build_page(context: Context) -> list[Any]:
         pass
     if not names:
         return [missing.build_missing_data_note(context.capture.trace, ("kernels", "mpi_calls"))]
-    return [*notes, figure, *(context.build_table(name) for name in names)]
+    overlap = [context.build_figure("communication_overlap", "Communication in the steady steps of this capture")]
+    if load_rows(context.captures, Query("overlap", context.state.at)).frame.height:
+        overlap.append(context.build_table("overlap"))
+    return [*notes, *overlap, figure, *(context.build_table(name) for name in names)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tracekit import schemas
 from tracekit.text.elements import tag
 from tracekit.view import components
 from tracekit.view.state import make_url
@@ -46,9 +47,17 @@ def build_page(context: Context) -> list[Any]:
                 _build_warm_up_link(context, iterations),
             ],
         ),
-        context.build_figure("iterations", "Duration of each iteration by part"),
+        *_build_parts(context),
+        context.build_figure("iterations", "Duration of each iteration by kind of activity"),
         context.build_table("iterations"),
     ]
+
+
+def _build_parts(context: Context) -> list[Any]:
+    """Return the parts of the steady steps as a chart and a table, if GPU work was recorded."""
+    if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
+        return []
+    return [context.build_figure("step_parts", "Time of the steady steps by part"), context.build_table("step_parts")]
 
 
 def _describe_iteration(rows: pl.DataFrame) -> tuple[str, str]:
