@@ -241,7 +241,7 @@ class Table:
 
     def entry(self, name: str) -> Locator:
         """Return a field of the table: ``search``, ``where``, or ``filter.`` and the name of a column."""
-        return self.tab.page.locator(f'input[name="{self.name}.{name}"]')
+        return self.tab.page.locator(f'input[name="{self.name}.{name}"]:not([type=hidden])')
 
     def select(self, index: int) -> None:
         """Select a row."""

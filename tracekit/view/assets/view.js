@@ -131,10 +131,23 @@
     document.getElementById("progress").hidden = true;
   };
   addEventListener("pageshow", stay);
+
+  /* The parameters of tables change without a new page. Links and forms of the scope keep them. */
+  const isOfTable = (name) => name.includes(".") && !/\.(select|page)$/.test(name);
+  const keepTables = (parameters) => {
+    for (const name of [...parameters.keys()]) if (name.includes(".")) parameters.delete(name);
+    for (const [name, value] of new URLSearchParams(location.search)) if (isOfTable(name)) parameters.append(name, value);
+  };
   addEventListener("keydown", (event) => { if (event.key === "Escape") stay(); });
   document.addEventListener("submit", (event) => { if (!event.defaultPrevented) leave(); });
+  document.addEventListener("formdata", (event) => { if (event.target.closest(".scope")) keepTables(event.formData); });
   document.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
+    if (link && link.closest(".scope")) {
+      const url = new URL(link.href);
+      keepTables(url.searchParams);
+      link.href = url;
+    }
     const isPlain = link && !event.defaultPrevented && event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey);
     if (isPlain && !link.hasAttribute("download") && !link.target && !link.getAttribute("href").startsWith("#")) leave();
   });
