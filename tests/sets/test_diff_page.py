@@ -39,7 +39,10 @@ def test_times_per_iteration_and_notes() -> None:
     diff = tk.diff(training_runs.summary(1), training_runs.summary(2, iterations=20), by=["kernels"])
     text = build_diff_page(diff, ("a", "b"), 0)
     page = Page(text)
-    assert "Time A per iteration" in page.titles["Kernels"]
+    caption = "Kernels, times per iteration"
+    assert "Time A" in page.titles[caption]
+    assert [row[3] for row in page.tables[caption][1:]] == [str(t) for t in diff.frame("kernels")["iteration_a_ns"]]
+    assert "Time per iteration in A." in page.plain().splitlines()
     assert any("the numbers of iterations differ" in words for _, words in page.texts)
     same = tk.diff(training_runs.summary(1), training_runs.summary(1), by=["kernels"])
     assert "Kernels" not in Page(build_diff_page(same, ("a", "b"))).tables

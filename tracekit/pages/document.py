@@ -122,7 +122,7 @@ class ExportedPage:
         header = tag.header(
             tag.div(tag.h1(self.title), tag.p(self.subtitle, class_="dim") if self.subtitle else None),
             build_switches(),
-            tag.nav(tag.ul(links), aria_label="Sections") if links else None,
+            tag.nav(tag.ul(links), aria_label="Sections") if len(links) > 1 else None,
         )
         main = tag.main(
             self._build_notices(), [section.build() for section in self.sections], self._build_missing_data()

@@ -77,7 +77,7 @@ def build_table(
         header: Index of the column that contains the row headers.
     """
     count = "" if total is None or total == len(rows) else f" (first {len(rows):,} of {total:,} rows)"
-    classes = [choose_column_class([row[n] for row in rows]) for n in range(len(columns))]
+    classes = [choose_column_class([row[n] for row in rows], column.unit) for n, column in enumerate(columns)]
     key = re.sub(r"\W+", "-", caption.lower()).strip("-")
     heads = [
         build_column_heading(
@@ -118,10 +118,17 @@ def build_column_heading(
     return tag.th(described, explanation, scope="col", class_=class_, **attributes)
 
 
-def choose_column_class(values: Iterable[Any]) -> str | None:
-    """Return the CSS class of the cells of a column: ``number``, ``long`` for long texts, or None."""
+def choose_column_class(values: Iterable[Any], unit: str = "") -> str | None:
+    """Return the CSS class of the cells of a column: ``number``, ``long`` for long texts, or None.
+
+    Args:
+        values: The values of the column.
+        unit: Unit of the values. A column with a unit contains numbers even if all values are missing.
+    """
     texts = list(values)
-    if any(isinstance(value, int | float) and not isinstance(value, bool) for value in texts):
+    if (unit and all(value is None for value in texts)) or any(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in texts
+    ):
         return "number"
     return "long" if any(len(str(value)) > _SHORT_LENGTH for value in texts) else None
 

@@ -8,9 +8,10 @@ import polars as pl
 
 from tracekit.core.compare import EVIDENCE, KINDS
 from tracekit.pages.columns import ColumnText, describe_columns
-from tracekit.pages.document import ExportedPage, Section
+from tracekit.pages.document import ExportedPage, Section, build_description_list
 from tracekit.pages.tables import build_frame_table, build_table
 from tracekit.registry.analyses import METHOD, get_analysis
+from tracekit.text.elements import tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +38,13 @@ _COLUMNS = (
     *("name", "status", "evidence", "time_a_ns", "time_b_ns", "change_ns", "change_percent", "share_percent"),
     *("count_a", "count_b"),
 )
+_PER_ITERATION = {
+    "time_a_ns": "iteration_a_ns",
+    "time_b_ns": "iteration_b_ns",
+    "change_ns": "iteration_change_ns",
+    "change_percent": "iteration_change_percent",
+}
+"""The columns of times per iteration that replace those of total times."""
 
 
 def build_diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> str:
@@ -62,21 +70,25 @@ def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     a, b = sides
     facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
     verdict = f"Verdict: {diff.verdict}."
-    meanings = [f"{evidence}: {meaning}" for evidence, meaning in EVIDENCE.items()]
     significant = diff.replace_times_by_base(diff.significant())
     columns = [ColumnText("kind", "Kind"), *(c for c in _describe_columns(diff) if c.name != "evidence")]
+    changes = _build_rows_table(diff, "Significant changes", significant, columns, ROWS)
     content = [
         build_table("Sides", [ColumnText(name, name) for name in ("", "A", "B")], facts),
-        _build_rows_table("Significant changes", significant, columns, ROWS),
+        tag.p("No change is significant.") if significant.is_empty() else changes,
+        tag.h3("What the evidence of a change means"),
+        build_description_list(EVIDENCE.items()),
     ]
-    return Section("Overview", "overview", content, [verdict, *diff.notes, *meanings])
+    return Section("Overview", "overview", content, [verdict, *diff.notes])
 
 
 def _describe_columns(diff: Diff) -> list[ColumnText]:
-    """Return the columns of tables of rows. Titles of times per iteration say so."""
-    texts = describe_columns(_COLUMNS, get_analysis("diff", METHOD).columns)
-    titles = diff.get_titles({text.name: f"{text.title} (" for text in texts})
-    return [text._replace(title=titles[text.name].removesuffix(" (")) for text in texts]
+    """Return what the page says about the columns of changes, whose times may be those of one iteration."""
+    declared = {column.name: column for column in get_analysis("diff", METHOD).columns}
+    texts = describe_columns(_COLUMNS, declared.values())
+    if not diff.is_per_iteration:
+        return texts
+    return [t._replace(doc=declared[_PER_ITERATION.get(t.name, t.name)].doc) for t in texts]
 
 
 def _iterate_labels_and_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
@@ -95,10 +107,14 @@ def _build_kind_section(diff: Diff, kind: str, limit: int) -> Section:
     counts = f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."
     explanation = diff.explain_missing_rows(kind)
     notes = [f"{explanation[:1].upper()}{explanation[1:]}." if explanation else counts]
-    table = _build_rows_table(KINDS[kind].title, changed, _describe_columns(diff), limit or changed.height)
+    columns = _describe_columns(diff)
+    table = _build_rows_table(diff, KINDS[kind].title, changed, columns, limit or changed.height)
     return Section(KINDS[kind].title, kind, [table] if changed.height else [], notes)
 
 
-def _build_rows_table(caption: str, rows: pl.DataFrame, columns: Sequence[ColumnText], max_rows: int) -> Element:
+def _build_rows_table(
+    diff: Diff, title: str, rows: pl.DataFrame, columns: Sequence[ColumnText], max_rows: int
+) -> Element:
+    caption = f"{title}, times per iteration" if diff.is_per_iteration else title
     texts = rows.with_columns(pl.selectors.enum().cast(pl.String))
     return build_frame_table(caption, texts, columns, max_rows=max_rows, header="name")

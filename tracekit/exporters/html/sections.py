@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracekit.text.elements import Content, Element
     from tracekit.text.explanations import CauseText, Explanation
 
-ROWS = 20
+ROWS = 50
 """Maximum number of rows of a table."""
 _METADATA = {
     "tool": "Recorded with",
