@@ -433,8 +433,8 @@ DATASETS: Mapping[str, Dataset] = {
             hidden=("group_node_id", "parent_id", "api_time_ns"),
             key="group_node_id",
             select={"path": "path", "direction": "direction"},
-            note="Click on the arrow of a group, or press Enter, to expand or collapse it. Sort by a column to rank "
-            "all groups. Select a group to see its ops below.",
+            note="The arrow of a group expands or collapses it. Sort by a column to rank all groups. Select a group to "
+            "see its ops below.",
             tree=TreeColumns("group_node_id", "parent_id", "level", "group"),
             rows=sources.read_groups,
         ),

@@ -43,8 +43,8 @@ PAGE_SIZE = 100
 MAX_PAGE_NUMBER = 10**9
 ROWS_WITH_CONTROLS = 8
 """Number of rows from which on a table has a search field and filters."""
-SHORT_NAME = 60
-"""Maximum number of characters of a name that is a link. Longer names are shortened in the middle."""
+SHORT_NAME = 56
+"""Maximum number of characters of a text in a cell. Longer texts are shortened in the middle until they are opened."""
 FORMATS = {"csv": "CSV", "json": "JSON", "parquet": "Parquet", "xlsx": "Excel", "tsv": "Copy to the clipboard"}
 _EVENT_TABLES = schemas.list_tables("event")
 _UNIT = re.compile(r" \((ns|bytes|%)\)$")
@@ -576,7 +576,7 @@ def _build_rows(
     for number, row in enumerate(table.page.rows):
         cells = []
         for name, class_ in classes.items():
-            content: Content = build_cell_content(row[name], table.texts[name].unit)
+            content = _build_cell(row[name], table.texts[name].unit)
             if tree is not None and name == tree.label:
                 content = _build_tree_cell(table, row, number)
             if name == label and table.dataset.key is not None:
@@ -587,6 +587,13 @@ def _build_rows(
         cells += [tag.td(link.build(row, _describe_row(row[label])), class_="row-link") for link in links]
         is_selected = bool(selected) and row["_id"] == selected
         yield tag.tr(*cells, aria_current="true" if is_selected else None)
+
+
+def _build_cell(value: Any, unit: str) -> Content:
+    """Return the content of a cell. A long text is shortened and can be opened."""
+    if not isinstance(value, str) or len(value) <= SHORT_NAME:
+        return build_cell_content(value, unit)
+    return tag.details(tag.summary(_shorten_middle(value, SHORT_NAME)), value)
 
 
 def _describe_row(value: Any) -> str:
@@ -751,8 +758,9 @@ def _build_selected_details(
     row = queries.to_cell_values(frame[numbers[:1]]).row(0, named=True)
     label = next((c for c in table.settings.columns if not queries.ADDITIVE.fullmatch(c)), key)
     close = _build_change_link(table, "Close", f"{table.key}-close", select="", page=str(table.start // PAGE_SIZE + 1))
-    name = tag.p("Selected: ", tag.strong(str(row[label]).strip(INDENT)), " ", close, class_="selected")
-    return tag.div(name, *build_details(row), class_="details")
+    names = dict.fromkeys(str(row[c]).strip(INDENT) for c in (label, "name") if row.get(c) is not None)
+    title = tag.p("Selected: ", tag.strong(", ".join(names)), " ", close, class_="selected")
+    return tag.div(title, *build_details(row), class_="details")
 
 
 def _shorten_middle(text: str, length: int) -> str:

@@ -42,6 +42,27 @@
     }
   };
 
+  /* The selected row is in view, without scrolling the page. */
+  const showSelectedRow = (section) => {
+    const region = section.querySelector(":scope > .scroll");
+    const row = region?.querySelector("tr[aria-current]");
+    if (!row) return;
+    const [outer, inner] = [region.getBoundingClientRect(), row.getBoundingClientRect()];
+    const head = region.querySelector("thead").offsetHeight;
+    if (inner.top < outer.top + head) region.scrollTop += inner.top - outer.top - head;
+    else if (inner.bottom > outer.bottom) region.scrollTop += inner.bottom - outer.bottom + head;
+  };
+  for (const section of document.querySelectorAll("section[data-table]")) showSelectedRow(section);
+
+  /* Screen readers read the number of rows when it changes in the element that they know. */
+  const updateStatus = (status, next) => {
+    const shown = next.querySelector(":scope > .table-foot .table-status");
+    if (!status || !shown) return;
+    const text = shown.textContent;
+    shown.replaceWith(status);
+    setTimeout(() => (status.textContent = text));
+  };
+
   /* Of several requests for a table, the last one wins. */
   const load = async (name, entries) => {
     clearTimeout(timers.get(name));
@@ -56,11 +77,12 @@
       const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
       const next = document.adoptNode(parsed.body.firstElementChild);
       if (requests.get(name) !== controller) return;
+      const status = find(name).querySelector(":scope > .table-foot .table-status");
       replace(find(name), next);
+      updateStatus(status, next);
+      showSelectedRow(next);
       if (next.dataset.url) history.replaceState(history.state, "", next.dataset.url);
       next.dispatchEvent(new CustomEvent("tracekit:insert", { bubbles: true }));
-      const status = next.querySelector(":scope > .table-foot .table-status");
-      if (status) tracekit.announce(status.textContent);
     } catch (error) {
       if (error.name === "AbortError") return;
       find(name)?.removeAttribute("aria-busy");
