@@ -8,13 +8,14 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 import tracekit as tk
 from flask.testing import FlaskClient
 from tracekit import schemas
 from tracekit.text.elements import render
-from tracekit.view import open_viewer
+from tracekit.view import layout, open_viewer
 from tracekit.view.captures import ViewedCapture, ViewedCaptures
 
 if TYPE_CHECKING:
@@ -95,14 +96,15 @@ def frame_of(trace: tk.Trace, name: str) -> pl.DataFrame:
 
 @contextlib.contextmanager
 def running(*paths: Path, **options: Any) -> Iterator[Viewer]:
-    """Answer requests in a thread, so that coverage sees the server. All captures are open."""
+    """Answer requests in a thread, so that coverage sees the server. All captures are open, and pages are complete."""
     viewer = open_viewer(paths, port=0, **options)
     while viewer._captures.waiting:
         time.sleep(0.01)
     thread = threading.Thread(target=viewer.serve)
     thread.start()
     try:
-        yield viewer
+        with mock.patch.object(layout, "PATIENCE_S", None):
+            yield viewer
     finally:
         viewer.shutdown()
         thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -12,11 +13,11 @@ from urllib.request import urlopen
 import pytest
 from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES
-from tests.view.support import running
+from tests.view.support import get, running
 from tracekit.errors import TracekitError
 from tracekit.plan.view import TraceView
-from tracekit.view import open_viewer, opening, ranks
-from tracekit.view.captures import Cache, ViewedCaptures
+from tracekit.view import layout, open_viewer, opening, ranks
+from tracekit.view.captures import MAX_SLOW_RESULTS, Cache, ViewedCaptures
 from tracekit.view.opening import CaptureOpener, open_captures, open_first_capture
 from tracekit.view.state import CaptureAggregation
 
@@ -195,3 +196,20 @@ def test_broken_captures_do_not_stop_the_server(folder: Path, monkeypatch: pytes
     captures.explain_first()
     assert captures.list_activities() == []
     captures.close()
+
+
+def test_pages_that_take_long_are_shown_without_their_content_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(FIXTURES / "train_amp.sqlite") as viewer:
+        complete = get(viewer, "/kernels").text
+        monkeypatch.setattr(layout, "PATIENCE_S", 0)
+        page = get(viewer, "/kernels").text
+        (url,) = re.findall(r'data-fragment="(/fragment/later/\d+)"', page)
+        assert "<h1>Kernels</h1>" in page
+        assert "The capture is being read" in page
+        content = get(viewer, url).text
+        assert content.startswith("<h1>Kernels</h1>")
+        assert re.sub(r"later/\d+", "", content) in re.sub(r"later/\d+", "", complete)
+        assert get(viewer, url).text.count("this panel was not computed") == 1
+        for _ in range(MAX_SLOW_RESULTS + 1):
+            get(viewer, "/kernels")
+        assert len(viewer._captures._slow_results) == MAX_SLOW_RESULTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
@@ -36,6 +37,8 @@ MAX_FIGURES = 64
 """Maximum number of figures and similar results in the cache."""
 MAX_DEFERRED = 1024
 """Maximum number of panels that are computed after their page is shown and that were not requested yet."""
+MAX_SLOW_RESULTS = 32
+"""Maximum number of pages that take long and that were not requested again."""
 MAX_CACHED_BYTES = 128 * 1024 * 1024
 """Maximum size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
 
@@ -233,6 +236,7 @@ class ViewedCaptures:
         self._figures: Cache[Hashable, Any] = Cache(MAX_FIGURES)
         self._deferred: OrderedDict[str, Callable[[], Any]] = OrderedDict()
         self._deferred_count = 0
+        self._slow_results: OrderedDict[str, Future[Any]] = OrderedDict()
         self._activities: list[str] = []
         self._lock = threading.Lock()
         self._is_idle = threading.Condition(self._lock)
@@ -324,10 +328,46 @@ class ViewedCaptures:
             TracekitError: The token is unknown, or the result cannot be computed.
         """
         with self._lock:
-            compute = self._deferred.get(token)
+            slow_result = self._slow_results.pop(token, None)
+            compute = self._deferred.get(token) if slow_result is None else slow_result.result
         if compute is None:
             raise TracekitError("this panel was not computed", hint="reload the page")
         return compute()
+
+    def compute_within(self, seconds: float | None, activity: str, compute: Callable[[], Any]) -> tuple[Any, str]:
+        """Compute a result in a thread, and wait for it, but not longer than some seconds.
+
+        Args:
+            seconds: Maximum time to wait, or None for no limit.
+            activity: What the server does while it computes the result.
+            compute: Function that returns the result.
+
+        Returns:
+            The result and an empty string, or None and the token with which ``compute_deferred_result`` returns the
+            result once.
+        """
+        result: Future[Any] = Future()
+
+        def run() -> None:
+            self.begin_request()
+            try:
+                with self.report_activity(activity):
+                    result.set_result(compute())
+            except BaseException as e:  # noqa: BLE001 - raised again where the result is used
+                result.set_exception(e)
+            finally:
+                self.end_request()
+
+        threading.Thread(target=run, name="tracekit-page", daemon=True).start()
+        if wait([result], seconds).done:
+            return result.result(), ""
+        with self._lock:
+            self._deferred_count += 1
+            token = str(self._deferred_count)
+            self._slow_results[token] = result
+            while len(self._slow_results) > MAX_SLOW_RESULTS:
+                self._slow_results.popitem(last=False)
+        return None, token
 
     def _compute_with_activity(self, key: Hashable, activity: str, compute: Callable[[], Any]) -> Any:
         with self.report_activity(activity):

@@ -58,16 +58,16 @@ def build_deferred_panel(token: str, title: str, status: str, state: PageState) 
         status: Sentence that is shown until then.
         state: State of the page.
     """
-    complete = state.make_url(**{**state.parameters, WITHOUT_SCRIPTS: "no"})
     return build_panel(
-        title,
-        [
-            tag.p(status, class_="dimmed pending"),
-            tag.noscript(tag.p(build_link("Show this page with all panels", complete))),
-        ],
-        data_fragment=f"/fragment/later/{token}",
-        aria_busy="true",
+        title, build_pending_notes(status, state), data_fragment=f"/fragment/later/{token}", aria_busy="true"
     )
+
+
+def build_pending_notes(status: str, state: PageState) -> list[Content]:
+    """Return a sentence that is shown until content arrives, and a link for browsers without scripts."""
+    complete = state.make_url(**{**state.parameters, WITHOUT_SCRIPTS: "no"})
+    link = build_link("Show this page with all panels", complete)
+    return [tag.p(status, class_="dimmed pending"), tag.noscript(tag.p(link))]
 
 
 def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Element:

@@ -34,6 +34,8 @@ _FILES = {
 """Package and path in the package of each file that pages load."""
 STYLES = tuple(name for name in _FILES if name.endswith(".css"))
 SCRIPTS = ("page.js", "view.js", "table.js")
+PATIENCE_S = 0.5
+"""Time after which a page is shown without its content, which the browser requests then."""
 MAX_LISTED = 64
 """Maximum number of GPUs or ranks that the scope offers as check boxes. More are chosen in the URL."""
 
@@ -72,11 +74,14 @@ def build_page_document(captures: ViewedCaptures, state: PageState) -> Element:
     """
     draws_later = state.get(components.WITHOUT_SCRIPTS) != "no"
     title = format_page_title(state)
-    try:
-        with captures.report_activity(f"computing the page {title}"):
-            content = pages.build_page(pages.Context(captures, state, draws_later=draws_later))
-    except TracekitError as error:
-        content = [tag.h1(title), components.build_error_message(error)]
+    content, token = captures.compute_within(
+        PATIENCE_S if draws_later else None,
+        f"computing the page {title}",
+        lambda: _build_content(captures, state, draws_later=draws_later),
+    )
+    if token:
+        notes = components.build_pending_notes("The capture is being read …", state)
+        content = [tag.section(tag.h1(title), *notes, data_fragment=f"/fragment/later/{token}", aria_busy="true")]
     messages = [_build_progress(captures), *_build_change_message(captures), *_build_unreadable_list(captures)]
     page = pages.PAGES.get(state.page)
     return build_document(
@@ -87,6 +92,14 @@ def build_page_document(captures: ViewedCaptures, state: PageState) -> Element:
         scope=_build_scope(captures, state),
         navigation=build_navigation(captures, state, computes_later=draws_later),
     )
+
+
+def _build_content(captures: ViewedCaptures, state: PageState, *, draws_later: bool) -> list[Content]:
+    """Return the content of a page, or the reason why it cannot be computed."""
+    try:
+        return pages.build_page(pages.Context(captures, state, draws_later=draws_later))
+    except TracekitError as error:
+        return [tag.h1(format_page_title(state)), components.build_error_message(error)]
 
 
 def build_error_document(error: TracekitError) -> Element:

@@ -27,6 +27,7 @@ from tracekit.sets.paths import (
 from tracekit.sets.ranks import name_uniquely
 from tracekit.system.files import FileState
 from tracekit.trace import load
+from tracekit.view import ranks
 from tracekit.view.captures import ViewedCaptures
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _JOURNAL = "-journal"
 
 
 class CaptureOpener:
-    """Threads that explain the first capture, open the others, and follow their files.
+    """A thread that opens captures, explains the first one unless they are ranks of a job, and follows their files.
 
     Args:
         captures: The captures of the server, to which the opened ones are added.
@@ -62,10 +63,7 @@ class CaptureOpener:
         self._growing: dict[Path, FileState] = {}
         self._names: dict[Path, str] = {}
         self._closing = threading.Event()
-        self._threads = [
-            threading.Thread(target=function, name="tracekit-captures", daemon=True)
-            for function in (captures.explain_first, self._open_and_look_for_changes)
-        ]
+        self._thread = threading.Thread(target=self._run, name="tracekit-captures", daemon=True)
 
     def open_first(self, *, strict: bool) -> None:
         """Locate all captures, and open the first one that can be read. With ``strict``, open all of them.
@@ -104,24 +102,24 @@ class CaptureOpener:
                 warn_about_unreadable(path, e)
 
     def start(self) -> None:
-        """Start the threads. They end when the captures are closed."""
+        """Start the thread. It ends when the captures are closed."""
         self._captures.stop_background_work = self._stop
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
 
     def _stop(self) -> bool:
-        """Stop the threads, and return whether they have ended. A capture that is being read is not waited for long."""
+        """Stop the thread, and return whether it has ended. A capture that is being read is not waited for long."""
         self._closing.set()
-        for thread in self._threads:
-            thread.join(_JOIN_S)
-        return not any(thread.is_alive() for thread in self._threads)
+        self._thread.join(_JOIN_S)
+        return not self._thread.is_alive()
 
-    def _open_and_look_for_changes(self) -> None:
+    def _run(self) -> None:
         for path in list(self._waiting):
             if self._closing.is_set():
                 return
             self._captures.wait_for_requests(MAX_WAIT_S)
             self._open_ignoring_errors(path)
+        if ranks.get_rank_set(self._captures) is None:
+            self._captures.explain_first()
         interval = INTERVAL_S
         while not self._closing.wait(interval):
             began = time.perf_counter()
