@@ -147,8 +147,8 @@ def test_steps_causes_and_idle_times_are_tracks() -> None:
     assert drawn["name"].str.contains("warm-up").to_list() == [True, False, False, False]
     built = answer(captures, f"parts=causes&start={steps['start_ns'][1]}&width=10000")
     answered = amp_trace().why()
-    causes = next(each for each in built["tracks"] if each["label"] == "Causes")
-    occurrences = tracks.list_occurrences(amp_trace(), answered)
+    causes = next(each for each in built["tracks"] if each["label"].startswith("Causes"))
+    occurrences = tracks.list_occurrences(amp_trace(), answered.causes)
     assert sum(causes["count"]) == occurrences.height > 0
     assert {built["names"][index] for index in causes["name"]} == {
         cause.cause for cause in answered.causes if cause.rows
@@ -201,7 +201,7 @@ def test_all_ranks_are_on_the_clock_of_the_capture_of_the_page() -> None:
 
 def details(captures: ViewedCaptures, event: str, query: str = "") -> selection.Selection:
     state = parse_url("timeline", f"event={event}&{query}", len(captures))
-    return selection.find_event(captures, state, selection.parse_event(event, state, captures))
+    return selection.find_event(captures, selection.parse_event(event, state, captures))
 
 
 @pytest.mark.slow
@@ -293,6 +293,7 @@ def test_answers_of_the_server(amp: Viewer) -> None:
     reply = get(amp, "/timeline/data?parts=gpu,cpu&width=1200")
     assert reply.mimetype == "application/json"
     assert reply.json["tracks"]
+    assert "Step 3" in get(amp, "/timeline/op?event=kernels:300").text
     panel = get(amp, "/timeline/event?event=kernels:300").text
     assert 'data-event="kernels:300@0"' in panel
     assert "API call" in panel

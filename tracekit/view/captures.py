@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import polars as pl
 
+from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import TracekitError
 from tracekit.sets.paths import describe_error
 from tracekit.system import memory
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from tracekit.core.diagnosis import Why
     from tracekit.text.explanations import Explanation
     from tracekit.text.names import TableName
     from tracekit.trace import Trace
@@ -138,7 +140,7 @@ class ViewedCapture:
     trace: Trace
     path: Path | None = None
     _traces: Cache[CaptureAggregation, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
-    _explanations: Cache[CaptureAggregation, Explanation] = field(default_factory=lambda: Cache(MAX_TRACES))
+    _answers: Cache[CaptureAggregation, Why] = field(default_factory=lambda: Cache(MAX_TRACES))
     _counts: dict[str, int] = field(default_factory=dict)
     _state: Any = field(init=False)
 
@@ -166,8 +168,15 @@ class ViewedCapture:
         Raises:
             TracekitError: The steps cannot be explained.
         """
-        compute = lambda: get_trace_view(self.get_aggregated_trace(aggregation)).explanation()  # noqa: E731
-        return self._explanations.get(aggregation, compute)
+        return write_explanation(self.find_causes(aggregation))
+
+    def find_causes(self, aggregation: CaptureAggregation) -> Why:
+        """Return the answer to why the steps of an aggregation take as long as they do. It is cached.
+
+        Raises:
+            TracekitError: The steps cannot be explained.
+        """
+        return self._answers.get(aggregation, lambda: self.get_aggregated_trace(aggregation).why())
 
     def _roll_up(self, aggregation: CaptureAggregation) -> Trace:
         """Correlate and roll up the trace of this capture, and return the resulting trace. The result is not cached."""

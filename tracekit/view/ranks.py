@@ -28,6 +28,7 @@ from tracekit.view.titles import convert_title_to_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+    from tracekit.core.diagnosis import Why
     from tracekit.core.recipes import RecipeTables
     from tracekit.registry.analyses import Value
     from tracekit.schemas import Column
@@ -239,6 +240,12 @@ def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Reci
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TracekitWarning)  # the table of clocks says how each rank is aligned
         return recipes.run_recipe(ranks, name, options)
+
+
+def find_causes_of_job(captures: ViewedCaptures, at: CaptureAggregation) -> Why:
+    """Return the answer to why the steps of the selected ranks take as long as they do. It is cached."""
+    key = ("causes", *_compute_ranks_cache_key(captures, at))
+    return captures.get_cached_result(key, lambda: get_selected_ranks(captures, at).why())  # type: ignore[no-any-return]
 
 
 def analyze_communication(captures: ViewedCaptures, at: CaptureAggregation) -> Communication:

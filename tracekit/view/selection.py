@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.text.elements import Content, Element
     from tracekit.trace import Trace
-    from tracekit.view.captures import ViewedCapture, ViewedCaptures
+    from tracekit.view.captures import ViewedCaptures
     from tracekit.view.state import PageState
     from tracekit.view.timeline import ShownCapture
 
@@ -41,6 +41,8 @@ MAX_RANGES = 64
 """Maximum number of nested ranges around an event that are listed."""
 MAX_ROWS = 200
 """Maximum number of events in the table of the events in a window."""
+MAX_SHOWN_NAME = 60
+"""Maximum number of characters of the name of an event that belongs to the selected one."""
 MAX_DIGITS = 19
 """Maximum number of digits of an id."""
 MAX_SEARCH = 1_000
@@ -134,19 +136,13 @@ def parse_event(text: str, state: PageState, captures: ViewedCaptures) -> EventK
     return EventKey(kind, min(int(number), 2**63 - 1), int(capture))
 
 
-def get_trace(captures: ViewedCaptures, state: PageState, capture: ViewedCapture) -> Trace:
-    """Return the trace of a capture with the ops of its events, for all GPUs."""
-    at = state.at if capture.index == state.at.capture else CaptureAggregation(capture.index)
-    return captures.all[capture.index].get_aggregated_trace(replace(at, devices=(), ranks=()))
-
-
-def find_event(captures: ViewedCaptures, state: PageState, key: EventKey) -> Selection:
+def find_event(captures: ViewedCaptures, key: EventKey) -> Selection:
     """Return an event with the events that belong to it.
 
     Raises:
         TracekitError: The capture does not have the event.
     """
-    trace = get_trace(captures, state, captures.all[key.capture])
+    trace = captures.all[key.capture].trace.correlate()
     frame = trace.frame(key.kind.table, names="string")  # type: ignore[arg-type]
     rows = frame.filter(pl.col(key.kind.key) == key.id).head(1).collect()
     if not rows.height:
@@ -232,14 +228,8 @@ def build_details(state: PageState, selection: Selection, member: ShownCapture) 
         tag.h2(selection.name or "(no name)"),
         tag.p(f"{title} {selection.key.id}{place}", class_="dim"),
         tag.dl(*(tag.div(tag.dt(label), tag.dd(value)) for label, value in times)),
-        tag.p(
-            tag.a("Row in the table", href=_make_row_url(state, selection.key)),
-            *(
-                [" · ", tag.a("Op", href=_make_op_url(state, selection.key, selection.row))]
-                if selection.row.get("op_id")
-                else []
-            ),
-        ),
+        tag.p(tag.a("Row in the table", href=_make_row_url(state, selection.key))),
+        _build_op_later(state, selection.key),
         *_list_related(state, selection),
         _build_fields(selection),
         class_="event-details",
@@ -263,8 +253,9 @@ def _list_related(state: PageState, selection: Selection) -> list[Content]:
         items = [
             tag.li(
                 tag.a(
-                    timeline.shorten_name(related.name) or "(no name)",
+                    _shorten(related.name) or "(no name)",
                     href=make_event_url(state, related.key),
+                    title=related.name if len(related.name) > MAX_SHOWN_NAME else None,
                     data_show_event=related.key.text,
                 ),
                 " ",
@@ -276,6 +267,10 @@ def _list_related(state: PageState, selection: Selection) -> list[Content]:
             items.append(tag.li(f"and {count - len(listed):,} more", class_="dim"))
         lists.append(tag.div(tag.h3(role), tag.ul(*items)))
     return lists
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= MAX_SHOWN_NAME else name[: MAX_SHOWN_NAME - 1] + "…"
 
 
 def _build_fields(selection: Selection) -> Element:
@@ -311,9 +306,32 @@ def _make_row_url(state: PageState, key: EventKey) -> str:
     return make_url("tables", at, {"table": key.kind.table, f"table:{key.kind.table}.filter": condition})
 
 
-def _make_op_url(state: PageState, key: EventKey, row: dict[str, Any]) -> str:
-    at = state.at if key.capture == state.at.capture else CaptureAggregation(key.capture)
-    return make_url("ops", at, {"ops.select": str(row["op_id"])})
+def _build_op_later(state: PageState, key: EventKey) -> Element | None:
+    """Return an element that is replaced with ``build_op``, which needs the ops of the capture, or None."""
+    if key.kind not in LAUNCHED:
+        return None
+    parameters = {"page": "timeline", "event": f"{key.kind.table}:{key.id}@{key.capture}"}
+    url = make_url("timeline/op", state.at, parameters)
+    return tag.p("Looking for the op and the step …", class_="dim pending", data_fragment=url)
+
+
+def build_op(captures: ViewedCaptures, state: PageState, key: EventKey) -> Element:
+    """Return the op and the step of an event on the GPU, with links to them."""
+    capture = captures.all[key.capture]
+    at = timeline.get_aggregation(state, capture)
+    frame = capture.get_aggregated_trace(at).frame(key.kind.table, names="string")  # type: ignore[arg-type]
+    columns = [column for column in ("op_id", "op_name", "iteration") if column in frame.collect_schema().names()]
+    rows = frame.filter(pl.col(key.kind.key) == key.id).select(columns).head(1).collect()
+    row = rows.row(0, named=True) if rows.height else {}
+    parts: list[Content] = []
+    if row.get("op_id") is not None:
+        name = timeline.shorten_name(row.get("op_name") or row["op_id"])
+        parts += ["Op ", tag.a(name, href=make_url("ops", at, {"ops.select": str(row["op_id"])}))]
+    if row.get("iteration") is not None:
+        number = row["iteration"]
+        url = make_url("timeline", replace(at, first=number, last=number))
+        parts += [" · " if parts else "", tag.a(f"Step {number}", href=url)]
+    return tag.p(parts or "This event belongs to no op and no step.")
 
 
 def search_event(captures: ViewedCaptures, state: PageState) -> dict[str, Any]:
@@ -381,7 +399,7 @@ def list_events(
     listed: list[ListedEvent] = []
     for part in parts:
         for member in timelines.list_members(state):
-            for track in timelines.get_tracks(member.capture, state, part).tracks:
+            for track in timelines.get_tracks(member, state, part).tracks:
                 if track.values is None and (not state.at.devices or track.device in (None, *state.at.devices)):
                     listed += _list_first_events(member, track, window)
         listed = sorted(listed, key=lambda event: (event.start, event.key))[:MAX_ROWS]

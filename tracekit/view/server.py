@@ -118,6 +118,7 @@ class Viewer:
         flask.add_url_rule("/download", view_func=self._send_download)
         flask.add_url_rule("/timeline/data", view_func=self._send_timeline_data)
         flask.add_url_rule("/timeline/event", view_func=self._send_timeline_event)
+        flask.add_url_rule("/timeline/op", view_func=self._send_timeline_op)
         flask.add_url_rule("/timeline/events", view_func=self._send_timeline_events)
         flask.add_url_rule("/timeline/search", view_func=self._send_timeline_search)
         flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
@@ -234,8 +235,14 @@ class Viewer:
         state = self._parse_fragment_state()
         key = selection.parse_event(state.get("event"), state, self._captures)
         members = timeline.get_timelines(self._captures).list_members(state)
-        chosen = selection.find_event(self._captures, state, key)
+        chosen = selection.find_event(self._captures, key)
         return _create_html_response(render(timeline_page.build_details(state, members, chosen)))
+
+    def _send_timeline_op(self) -> Response:
+        """Return the op and the step of an event of the timeline."""
+        state = self._parse_fragment_state()
+        key = selection.parse_event(state.get("event"), state, self._captures)
+        return _create_html_response(render(selection.build_op(self._captures, state, key)))
 
     def _send_timeline_events(self) -> Response:
         """Return a table of the first events in a window of the timeline."""

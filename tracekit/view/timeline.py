@@ -7,6 +7,7 @@ window, because a script would round the integers of the tables.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -107,15 +108,27 @@ class Timelines:
             MAX_CACHED_PARTS, lambda tracks: tracks.byte_count, MAX_CACHED_BYTES
         )
 
-    def get_tracks(self, capture: ViewedCapture, state: PageState, part: str) -> TracksOfPart:
+    def get_tracks(self, member: ShownCapture, state: PageState, part: str) -> TracksOfPart:
         """Return the tracks of a part of a capture. Steps and causes depend on the aggregation of the state."""
-        depends = part in (events.STEPS, events.CAUSES)
-        at = state.select_capture(capture.index).at if capture.index != state.at.capture else state.at
-        trace = capture.get_aggregated_trace(at) if depends else capture.trace
-        return self._tracks.get(
-            (capture.index, part, at if depends else None),
-            lambda: events.read_tracks(trace, part, find_span(self.captures, capture)),
-        )
+        capture, at = member.capture, get_aggregation(state, member.capture)
+        if part == events.STEPS:
+            steps = lambda: events.read_steps(capture.get_aggregated_trace(at))  # noqa: E731
+            return self._tracks.get((capture.index, part, at), steps)
+        if part == events.CAUSES:
+            causes = lambda: self._read_causes(member, state, at)  # noqa: E731
+            return self._tracks.get((capture.index, part, at, state.at.ranks), causes)
+        span = find_span(self.captures, capture)
+        return self._tracks.get((capture.index, part), lambda: events.read_tracks(capture.trace, part, span))
+
+    def _read_causes(self, member: ShownCapture, state: PageState, at: CaptureAggregation) -> TracksOfPart:
+        """Return the tracks of causes. The causes of a rank are those that the answer about the job finds there."""
+        if member.rank is None or len(state.at.ranks) == 1:
+            causes = member.capture.find_causes(at).causes
+        else:
+            answer = sets_of_ranks.find_causes_of_job(self.captures, CaptureAggregation(ranks=state.at.ranks))
+            places = [answer.rank if cause.place.rank is None else cause.place.rank for cause in answer.causes]
+            causes = tuple(c for c, rank in zip(answer.causes, places, strict=True) if rank == member.rank)
+        return events.read_causes(member.capture.get_aggregated_trace(at), causes)
 
     def list_members(self, state: PageState) -> list[ShownCapture]:
         """Return the captures that the state selects: the ranks of the job, or the capture of the page."""
@@ -148,6 +161,13 @@ class Timelines:
             row["rank"]: None if row["offset_ns"] is None else RankClock(row["offset_ns"], row["drift_ppm"] / 1e6)
             for row in clocks.iter_rows(named=True)
         }
+
+
+def get_aggregation(state: PageState, capture: ViewedCapture) -> CaptureAggregation:
+    """Return the aggregation of a capture on all its GPUs: that of the state, or the default one for other captures."""
+    if capture.index == state.at.capture:
+        return replace(state.at, devices=(), ranks=())
+    return CaptureAggregation(capture.index)
 
 
 def get_timelines(captures: ViewedCaptures) -> Timelines:
@@ -219,7 +239,7 @@ def build_answer(captures: ViewedCaptures, state: PageState) -> dict[str, Any]:
     shown, notes = [], []
     for part in parse_parts(state.get("parts")):
         for member in members:
-            own = timelines.get_tracks(member.capture, state, part)
+            own = timelines.get_tracks(member, state, part)
             if own.missing:
                 notes.append(f"{own.missing:,} more tracks of {part} are not drawn. Choose ranks or devices.")
             shown += [(member, t) for t in own.tracks if not devices or t.device is None or t.device in devices]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import polars as pl
 
-from tracekit.core.diagnosis import Options
 from tracekit.exporters.timeline import batches, kinds
 from tracekit.exporters.timeline.exporter import BY_DEFAULT, ON_REQUEST
 from tracekit.exporters.timeline.tracks import TrackNames
@@ -23,7 +22,7 @@ from tracekit.view.windows import Lanes, TimeWindow, arrange_lanes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tracekit.core.diagnosis import Why
+    from tracekit.core.diagnosis.answer import CauseOfTime
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.tracks import Placement
     from tracekit.registry.tables import Tables
@@ -149,18 +148,29 @@ def count_events(trace: Trace, window: TimeWindow) -> int:
     return sum(frame.item() for frame in pl.collect_all(inside))
 
 
-def read_tracks(trace: Trace, part: str, span: TimeWindow) -> TracksOfPart:
-    """Return the tracks of a part of a capture.
+def read_steps(trace: Trace) -> TracksOfPart:
+    """Return the track of the steps of a rolled-up trace, if it has steps."""
+    return TracksOfPart(tuple(_read_steps(trace)))
+
+
+def read_causes(trace: Trace, causes: Sequence[CauseOfTime]) -> TracksOfPart:
+    """Return a track of the occurrences of causes, and tracks of the idle times of GPUs by part of the ledger.
 
     Args:
-        trace: The trace of the capture. Steps are those that it aggregates.
-        part: Name of the part.
+        trace: The rolled-up trace, whose aggregated iterations are examined.
+        causes: The causes that occur in this trace.
+    """
+    return TracksOfPart(tuple(_read_annotations(trace, causes)))
+
+
+def read_tracks(trace: Trace, part: str, span: TimeWindow) -> TracksOfPart:
+    """Return the tracks of the events of a part of a capture.
+
+    Args:
+        trace: The trace of the capture.
+        part: Name of a part that shows tables.
         span: Time of the events of the capture. Events that were never closed end with it.
     """
-    if part == STEPS:
-        return TracksOfPart(tuple(_read_steps(trace)))
-    if part == CAUSES:
-        return TracksOfPart(tuple(_read_annotations(trace)))
     tables = _get_tables(trace, part)
     stages = STAGES[part]
     prefetch(tables, _list_columns(tables, stages))
@@ -329,7 +339,8 @@ def _read_counters(
 
 def _read_steps(trace: Trace) -> Iterator[EventTrack]:
     """Yield the track of the steps. Steps that overlap, because the CPU runs ahead of the GPU, are on several lanes."""
-    steps = trace.frame("iterations").collect()
+    columns = ("iteration", "start_ns", "end_ns", "name", "is_warm_up")
+    steps = trace.frame("iterations").select(columns).collect()
     if not steps.height or (steps.height == 1 and steps["name"][0] is None):
         return
     warm_up = pl.col("is_warm_up").fill_null(value=False)
@@ -359,13 +370,14 @@ def _create_annotation(part: str, number: int, name: str, rows: pl.DataFrame, de
     return EventTrack(part, number, "", name, ((), (number,)), device, lanes, rows)
 
 
-def _read_annotations(trace: Trace) -> Iterator[EventTrack]:
-    """Yield the track of the occurrences of causes, and tracks of the idle times of GPUs by part of the ledger."""
+def _read_annotations(trace: Trace, causes: Sequence[CauseOfTime]) -> Iterator[EventTrack]:
     view = get_trace_view(trace)
-    occurrences = list_occurrences(trace, view.why(Options()))
+    occurrences = list_occurrences(trace, causes)
     if occurrences.height:
         rows = occurrences.with_columns(code=pl.lit(CAUSE, pl.UInt8))
-        yield _create_annotation(CAUSES, 0, "Causes", rows)
+        count = sum(own.count for cause in causes for own in cause.rows)
+        partly = f" (first {occurrences.height:,} of {count:,})" if count > occurrences.height else ""
+        yield _create_annotation(CAUSES, 0, f"Causes{partly}", rows)
     idle = view.list_idle_times().with_columns(
         code=pl.lit(IDLE, pl.UInt8), name=pl.col("cause").str.replace_all("_", " "), id=pl.lit(None, pl.Int64)
     )
@@ -376,14 +388,14 @@ def _read_annotations(trace: Trace) -> Iterator[EventTrack]:
         yield _create_annotation(CAUSES, number, f"Idle times of {place}", own, cast("int | None", device))
 
 
-def list_occurrences(trace: Trace, answer: Why) -> pl.DataFrame:
+def list_occurrences(trace: Trace, causes: Sequence[CauseOfTime]) -> pl.DataFrame:
     """Return the events in which causes occur: ``name`` (the cause), ``table``, ``id``, ``start_ns`` and ``end_ns``.
 
     They are the rows that the answer of ``why`` lists, which are the first 100 of each table.
     """
     schema = {"name": pl.String, "table": pl.String, "id": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
     frames = [pl.DataFrame(schema=schema)]
-    for cause in answer.causes:
+    for cause in causes:
         for rows in cause.rows:
             kind = get_kind_of_table(rows.table)
             if kind is None:

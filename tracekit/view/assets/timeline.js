@@ -32,7 +32,7 @@
   const readColors = () => {
     const style = getComputedStyle(root);
     const get = (name) => style.getPropertyValue(`--tl-${name}`).trim();
-    const names = ["ink", "label", "line", "ground", "band", "warm-up", "accent", "call", "range", "work", "cause", "block",
+    const names = ["ink", "label", "line", "ground", "band", "warm-up", "cold", "accent", "call", "range", "work", "cause", "block",
       "kernels", "communication", "memcpys", "memsets", "graph_launches", "api_calls", "osrt_calls", "syncs", "step", "projection",
       "other", "focus"];
     colors = Object.fromEntries(names.map((name) => [name, get(name)]));
@@ -48,7 +48,7 @@
     if (part === "ranges" && color !== "syncs") return colors.projection;
     if (color === "kernels" || color === "nvtx_ranges") return colors.names[hash(name) % colors.names.length];
     if (color === "idle" || color === "cause") return colors.idle[hash(name) % colors.idle.length];
-    return colors[color] || colors.other;
+    return colors[color === "warm-up" ? "cold" : color] || colors.other;
   };
 
   /* Times as text. Units suit the size of a duration, and the distance of two ticks. */
@@ -379,7 +379,7 @@
     context.strokeStyle = colors.label;
     for (let n = first - 1n; n <= first + BigInt(Math.ceil(span() / step) + 2); n += 1n) {
       const x = toX(Number(n * BigInt(step) - base));
-      if (x < -130 || x > width()) continue;
+      if (x < 0 || x > width()) continue;
       context.fillStyle = colors.label;
       context.fillRect(Math.round(x), 18, 1, 8);
       context.fillText(format(n * BigInt(step), step), x + 3, 10);
@@ -403,7 +403,16 @@
     show(time - (time - view.start) * factor, time + (view.end - time) * factor);
   };
   const pan = (share) => show(view.start + span() * share, view.end + span() * share);
-  const actions = { in: () => zoom(0.5), out: () => zoom(2), earlier: () => pan(-0.5), later: () => pan(0.5), all: () => show(whole.start, whole.end) };
+  const showSteps = () => {
+    const times = [];
+    for (const track of state.tracks.values()) {
+      if (track.part === "steps") track.colors.forEach((color, i) => { if (color === "step") times.push(track.start[i], track.end[i]); });
+    }
+    if (!times.length) { say("No steps are known."); return; }
+    const [low, high] = [Math.min(...times), Math.max(...times)];
+    show(low - (high - low) / 50, high + (high - low) / 50);
+  };
+  const actions = { in: () => zoom(0.5), out: () => zoom(2), earlier: () => pan(-0.5), later: () => pan(0.5), all: () => show(whole.start, whole.end), steps: showSteps };
 
   /* What is at a place of the canvas: the row, and the smallest event or block there. */
   const find = (x, y) => {
@@ -470,12 +479,21 @@
       const answer = await request("event", "/timeline/event", { event: key, cause: state.cause });
       details.innerHTML = await answer.text();
       accept(details.querySelector(".event-details"));
+      details.querySelectorAll("[data-fragment]").forEach(complete);
       if (centered) center();
       reveal();
       draw();
       keepUrl();
     } catch (error) {
       if (error.name !== "AbortError") say(error.message);
+    }
+  };
+  const complete = async (part) => {
+    try {
+      const answer = await fetch(part.dataset.fragment);
+      if (answer.ok) part.outerHTML = await answer.text(); else part.textContent = await answer.text();
+    } catch (error) {
+      part.textContent = error.message;
     }
   };
   const deselect = () => {

@@ -12,6 +12,7 @@ from tracekit.pages.values import NANOSECONDS, POINT, build_value
 from tracekit.text.elements import tag
 from tracekit.view import components, selection, timeline, tracks, windows
 from tracekit.view.state import make_url
+from tracekit.view.windows import TimeWindow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
     from tracekit.view.state import PageState
     from tracekit.view.timeline import ShownCapture
-    from tracekit.view.windows import TimeWindow
 
+MAX_QUICK_KERNELS = 300_000
+"""Maximum number of kernels of captures whose timeline begins with the steady steps instead of the whole capture."""
 LISTED = (tracks.GPU, tracks.CPU)
 """Parts whose events the table lists."""
 KEYS = (
@@ -35,7 +37,8 @@ _TOOLS = (
     ("later", "→", "Later"),
     ("in", "+", "Zoom in"),
     ("out", "−", "Zoom out"),
-    ("all", "All", "Show everything"),
+    ("steps", "Steps", "Show the steps without the warm-up"),
+    ("all", "All", "Show the whole capture"),
 )
 
 
@@ -45,14 +48,14 @@ def build_page(context: Context) -> list[Any]:
     members = timeline.get_timelines(captures).list_members(state)
     span = timeline.find_common_span(captures, members)
     key = selection.parse_event(state.get("event"), state, captures) if state.get("event") else None
-    chosen = selection.find_event(captures, state, key) if key else None
+    chosen = selection.find_event(captures, key) if key else None
     window = _choose_window(context, members, span, chosen)
     parts = timeline.list_parts(captures, members)
     details = build_details(state, members, chosen) if chosen else None
+    panel = tag.div(details, id="timeline-details", role="region", aria_label="Selected event", aria_live="polite")
     return [
         _build_links(state, window, span),
-        _build_canvas(state, window, span, parts),
-        tag.div(details, id="timeline-details", role="region", aria_label="Selected event", aria_live="polite"),
+        tag.div(_build_canvas(state, window, span, parts), panel, class_="tl-frame"),
         tag.details(
             tag.summary(f"Events in this window as a table (at most {selection.MAX_ROWS})"),
             tag.div(build_event_table(captures, state, window), class_="tl-list"),
@@ -68,17 +71,32 @@ def _choose_window(
 ) -> TimeWindow:
     """Return the window of the URL, or one around the selected event, or that of the chosen steps, or everything."""
     state = context.state
-    if state.get("start") or state.get("end"):
-        return windows.parse_window(state.get("start"), state.get("end"), span)
+    times = (state.get("start"), state.get("end"))
+    if any(times) and not (chosen and times == (str(chosen.start), str(chosen.end))):
+        window = windows.parse_window(*times, span)
+        return windows.center_window(int(times[0]), int(times[0])) if times[0] == times[1] else window
     if chosen:
         return windows.center_window(*find_member(members, chosen.key.capture).place(chosen.start, chosen.end))
-    at = state.at
-    if at.first is not None or at.last is not None:
-        steps = context.capture.get_aggregated_trace(at).frame("iterations").filter("is_aggregated")
-        low, high = steps.select(pl.col("start_ns").min(), pl.col("window_end_ns").max()).collect().row(0)
-        if low is not None:
-            return windows.parse_window(str(low), str(high), span)
-    return windows.parse_window("", "", span)
+    return _find_steps_window(context, span) or span
+
+
+def _find_steps_window(context: Context, span: TimeWindow) -> TimeWindow | None:
+    """Return the window of the aggregated steps, or None without steps.
+
+    Unless steps are chosen, it is only returned for small captures, because finding steps takes longer than showing
+    everything.
+    """
+    at = timeline.get_aggregation(context.state, context.capture)
+    if at.include_warm_up or (at.is_default and context.capture.trace.count("kernels") > MAX_QUICK_KERNELS):
+        return None
+    steps = context.capture.get_aggregated_trace(at).frame("iterations").filter("is_aggregated")
+    low, high = (
+        steps.select(pl.col("start_ns").min(), pl.max_horizontal("end_ns", "window_end_ns").max()).collect().row(0)
+    )
+    if low is None or high is None or low >= high:
+        return None
+    margin = (high - low) // 50
+    return TimeWindow(max(low - margin, span.start), min(high + margin, span.end))
 
 
 def find_member(members: Sequence[ShownCapture], capture: int) -> ShownCapture:
@@ -136,8 +154,10 @@ def _build_canvas(state: PageState, window: TimeWindow, span: TimeWindow, parts:
         tag.button(sign, type="button", data_do=name, title=label, aria_label=label) for name, sign, label in _TOOLS
     ]
     search = tag.form(
-        tag.label("Find an event by name", tag.input(name="q", type="search", maxlength="200"), class_="field"),
-        tag.button("Next", type="submit"),
+        tag.input(
+            name="q", type="search", maxlength="200", placeholder="Find an event by name", aria_label="Name of an event"
+        ),
+        tag.button("Next", type="submit", aria_label="Next event with this name"),
         class_="tl-search form",
         role="search",
     )
