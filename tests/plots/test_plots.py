@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import polars as pl
 import pytest
@@ -16,7 +17,7 @@ import tracekit as tk
 from tracekit.core import intervals
 from tracekit.core.figures import timeline
 from tracekit.pages.document import read_style
-from tracekit.plots import FIGURES, bars, labels, lines, svg, theme
+from tracekit.plots import FIGURES, bars, labels, lines, marks, svg, theme
 from tracekit.registry.analyses import list_analyses
 from tracekit.text import shorten_middle
 
@@ -31,6 +32,33 @@ EVIL = '<script>alert(1)</script><a href="https://example.org">x</a> $\\alpha$ &
 def amp() -> Iterator[tk.Trace]:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         yield trace
+
+
+NS = "{http://www.w3.org/2000/svg}"
+
+
+def parse_drawing(text: str) -> ET.Element:
+    """Parse the SVG of a figure, after checks that hold for all of them."""
+    assert len(text.encode()) < 300_000
+    assert not re.search(r"style=|\bnan\b|\binf\b|None|<script|on\w+=", re.sub("<(title|desc|text).*?</\\1>", "", text))
+    root = ET.fromstring(text)
+    assert (root.get("role"), bool(root.get("aria-label"))) == ("img", True)
+    width, height = map(float, root.get("viewBox", "").split()[2:])
+    assert width > 0
+    assert 20 <= height < 2500
+    return root
+
+
+def check_drawing(figure: Any) -> None:
+    """Check that the SVG of a figure has a mark with a tooltip for each bar."""
+    root = parse_drawing(str(svg.draw_svg(figure)))
+    parse_drawing(str(svg.draw_svg(figure, width=360, height=200)))
+    lengths = [v for t in figure.data if t.type == "bar" for v in (t.x if t.orientation == "h" else t.y)]
+    if {t.type for t in figure.data} == {"bar"} and len(lengths) <= marks.MAX_MARKS:
+        assert len(root.findall(f".//{NS}path[@class='mark']")) == sum(map(bool, lengths))
+    tooltips = [t.text or "" for t in root.iter(f"{NS}title")]
+    assert tooltips
+    assert "<br>" not in "".join(tooltips)
 
 
 def hover(trace: Any) -> str:
@@ -61,6 +89,7 @@ def test_every_figure_of_every_kind_of_capture() -> None:
                     assert 0 < sum(points) <= 8000
                     written = json.dumps([{**t, "customdata": None} for t in json.loads(shown.to_json())["data"]])
                     assert not [color for color in theme.DARK_COLORS if color in written], figure
+                    check_drawing(shown)
     assert drawn == set(FIGURES)
 
 

@@ -66,8 +66,10 @@ def test_paces_have_a_line_per_rank() -> None:
     assert figure.data[1].customdata == ("rank 3, occurrence 0<br>1,000,000 ns (1.000 ms)",)
     many = recipes.draw_pace(pl.DataFrame({str(n): range(600) for n in range(40)}), "Start")
     assert many.layout.title.text == "Start (first 32 of 40 ranks)"
-    assert (len(many.data), len(many.data[0].x)) == (32, 200)
-    assert (many.data[0].x[0], many.data[0].x[-1]) == (0, 599)
+    low, high, line = many.data[0], many.data[1], many.data[-1]
+    assert (len(many.data), len(line.x), line.name) == (96, 200, "rank 31")
+    assert (low.y[1], line.y[1], high.y[1]) == (3, 4, 5)
+    assert line.customdata[1] == "rank 31, occurrences 3 to 5<br>median 4 ns<br>from 3 ns<br>to 5 ns"
 
 
 def test_heat_maps_have_a_row_per_rank_and_device() -> None:
@@ -139,7 +141,9 @@ def test_parts_of_the_time_of_each_gpu() -> None:
     assert figure.data[2].customdata[0] == "rank 0, GPU 0<br>Exposed communication: 3 ns, 30.00%"
     assert ranks.draw_gpu_time(rows.head(2)).layout.yaxis.ticktext == ("GPU 0", "GPU 1")
     many = pl.concat([rows.head(1).with_columns(rank=pl.lit(n, pl.Int64)) for n in range(64)])
-    assert (ranks.draw_gpu_time(many).layout.yaxis.ticktext, len(ranks.draw_gpu_time(many).data[0].x)) == ((), 64)
+    drawn = ranks.draw_gpu_time(many)
+    assert (drawn.layout.yaxis.ticktext[1], len(drawn.layout.yaxis.ticktext)) == ("rank 2, GPU 0", 32)
+    assert len(drawn.data[0].x) == 64
 
 
 def test_waits_of_each_rank() -> None:

@@ -16,7 +16,7 @@ from tracekit.plots.labels import (
     format_short_label,
     format_short_size,
 )
-from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
+from tracekit.plots.theme import COLORS, create_figure, draw_band, import_graph_objects, order_bands_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,12 +119,12 @@ def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Fig
         x = [start / factor for start, *_ in columns] + [columns[-1][1] / factor]
         percent = [100 * busy / (end - start) for start, end, busy, *_ in columns]
         low, high = (rows[name].append(rows[name].tail(1)) for name in ("min_percent", "max_percent"))
-        lines += _draw_band(x, low, high, nth, shape="hv")
+        lines += draw_band(x, low, high, nth, shape="hv")
         line = _draw_line(x, [*percent, None], [*hover, ""], f"GPU {device}", nth)
         line.update(line_shape="hv")
         lines.append(line)
     drawn = create_figure(
-        _order_bands_first(lines),
+        order_bands_first(lines),
         dark=dark,
         title="GPU utilization over time",
         x_title=f"Time since the start of the capture ({unit})",
@@ -166,7 +166,7 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
                 ("max_bytes", byte_factor),
             )
         )
-        lines += _draw_band(x.to_list(), low, high, nth, shape="hv")
+        lines += draw_band(x.to_list(), low, high, nth, shape="hv")
         lines.append(_draw_line(x.to_list(), y.to_list(), hover, name, nth).update(line_shape="hv"))
         top = rows.row(rows["max_bytes"].arg_max() or 0, named=True)
         marker = import_graph_objects().Scatter(
@@ -185,7 +185,7 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
         )
         lines.append(marker)
     drawn = create_figure(
-        _order_bands_first(lines),
+        order_bands_first(lines),
         dark=dark,
         title="Memory in use",
         x_title=f"Time since the start of the capture ({unit})",
@@ -216,11 +216,11 @@ def draw_queue_lengths(lengths: pl.DataFrame, *, dark: bool = False) -> Figure:
             for time, length, low, high, peak, count in columns.iter_rows()
         ]
         x = (rows["timestamp_ns"] / factor).to_list()
-        lines += _draw_band(x, rows["min_length"], rows["max_length"], nth, shape="hv")
+        lines += draw_band(x, rows["min_length"], rows["max_length"], nth, shape="hv")
         lines.append(_draw_line(x, rows["length"].to_list(), hover, name, nth).update(line_shape="hv"))
     x_title = f"Time since the start of the capture ({unit})"
     title, y_title = "Queue of each stream", "Operations that have not started"
-    drawn = create_figure(_order_bands_first(lines), dark=dark, title=title, x_title=x_title, y_title=y_title)
+    drawn = create_figure(order_bands_first(lines), dark=dark, title=title, x_title=x_title, y_title=y_title)
     drawn.update_layout(showlegend=True, legend_y=-0.25)
     return drawn.update_yaxes(rangemode="tozero")
 
@@ -248,12 +248,12 @@ def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
             ).iter_rows()
         ]
         x = (rows["timestamp_ns"] / factor).to_list()
-        lines += _draw_band(x, rows["min_value"], rows["max_value"], nth)
+        lines += draw_band(x, rows["min_value"], rows["max_value"], nth)
         lines.append(_draw_line(x, rows["value"].to_list(), hover, name, nth))
     percent = all((name or "").endswith("%]") for name in samples["metric"].unique())
     y = "Share of the peak (%)" if percent else "Value (unit in brackets)"
     drawn = create_figure(
-        _order_bands_first(lines),
+        order_bands_first(lines),
         dark=dark,
         title="GPU metrics",
         x_title=f"Time since the start of the capture ({unit})",
@@ -273,30 +273,6 @@ def _format_range(
         f"<br>{count:,} {noun}: {' to '.join(map(format_value, extremes))}"
         f"<br>the highest at {format_integer(highest_ns)} ns"
     )
-
-
-def _draw_band(x: list[float], low: pl.Series, high: pl.Series, style_index: int, shape: str = "linear") -> list[Any]:
-    """Return two plotly traces that fill the area between the lowest and highest values, or none if all are equal."""
-    if (low == high).all():
-        return []
-    color = COLORS[style_index % len(COLORS)]
-    ends = [
-        import_graph_objects().Scatter(
-            x=x,
-            y=values.to_list(),
-            mode="lines",
-            line={"color": color, "width": 0, "shape": shape},
-            showlegend=False,
-            hoverinfo="skip",
-        )
-        for values in (low, high)
-    ]
-    return [ends[0], ends[1].update(fill="tonexty")]
-
-
-def _order_bands_first(lines: list[Any]) -> list[Any]:
-    """Return plotly traces in an order in which no band covers a line."""
-    return sorted(lines, key=lambda line: line.line.width != 0)
 
 
 def _draw_line(x_values: list[float], y_values: list[Any], hover_texts: list[str], name: str, style_index: int) -> Any:

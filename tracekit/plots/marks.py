@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_MARKS = 600
 """Maximum number of marks of a chart in which each mark has its own element and tooltip."""
-_MAX_POINTS, _MAX_CELLS, _MAX_AREAS = 6000, 20_000, 200
+_MAX_POINTS, _MAX_CELLS, _MAX_AREAS = 3000, 8000, 160
 _MAX_TOOLTIP_LINES, _TOOLTIP_CHARACTERS = 40, 20_000
 _TAG = re.compile(r"<[^<>]*>")
 _SHADES = 10
@@ -262,6 +262,9 @@ def draw_bars(
         for bar in bars:
             ends = (bar.position - bar.width / 2, bar.position + bar.width / 2)
             across = sorted(map((y if horizontal else x).place, ends))
+            if across[1] - across[0] < _GAPLESS_WIDTH:
+                gap = (across[1] - across[0]) / 8
+                across = [across[0] - gap, across[1] + gap]
             along = sorted(map((x if horizontal else y).place, (bar.start, bar.end)))
             if along[1] - along[0] < 0.05 and bar.start != bar.end:  # noqa: PLR2004
                 along[1] = along[0] + 0.5
@@ -297,7 +300,7 @@ def _label_bars(bars: Sequence[Bar], x: Scale, y: Scale, area: Area, unit: str) 
             yield tag.text(text, x=write_number(end - 4), text_anchor="end", class_=f"{bar.color} on", **where)
 
 
-_LABELED_HEIGHT = 11
+_LABELED_HEIGHT, _GAPLESS_WIDTH = 11, 4
 
 
 class Point(NamedTuple):
@@ -354,8 +357,13 @@ def draw_scatter(
             markers += _label_points(shown, trace.get("text"), area)
         if (has_lines and is_visible) or total > MAX_MARKS:
             described.append([Mark("", p.x, abs(p.value), p.tooltip) for p in shown])
+    if len(areas) > _CLEAR_BANDS:
+        areas = [tag.g(*areas, class_="faint")]
     strips = list(draw_tooltip_areas(described, area))
     return [*areas, *lines, *markers, *strips] if total > MAX_MARKS else [*areas, *lines, *strips, *markers]
+
+
+_CLEAR_BANDS = 2
 
 
 def _label_points(points: Sequence[Point], texts: Any, area: Area) -> Iterator[Element]:
@@ -459,7 +467,8 @@ def draw_heat_map(trace: Mapping[str, Any], x: Scale, y: Scale) -> list[Element]
             numbers = list(group)
             if shade is not None:
                 left, right = x.place(edges[numbers[0] * size]), x.place(edges[min((numbers[-1] + 1) * size, width)])
-                paths[shade].append(write_rectangle(left, top, right, bottom))
+                middle = write_number((top + bottom) / 2)
+                paths[shade].append(f"M{write_number(left)} {middle}h{write_number(right - left)}")
         for first in range(0, len(cells), described):
             group_ = cells[first : first + described]
             text = max(group_, key=lambda cell: -1.0 if cell[0] is None else cell[0])[1]
@@ -467,7 +476,8 @@ def draw_heat_map(trace: Mapping[str, Any], x: Scale, y: Scale) -> list[Element]
             box = write_rectangle(x.place(ends[0]), top, x.place(ends[1]), bottom)
             hits.append(tag.path(build_tooltip(text), d=box, class_="hit"))
     filled = [tag.path(d="".join(path), class_=f"h{shade}") for shade, path in enumerate(paths) if path]
-    return [tag.g(*filled, class_="heat"), *hits]
+    height = write_number(abs(y.place(1) - y.place(0)) + 0.1)
+    return [tag.g(*filled, class_="heat", stroke_width=height), *hits]
 
 
 def _choose_shade(share: float) -> int:

@@ -106,13 +106,18 @@ def _draw_time_bars(
 def _draw_stacked_bars(bars: list[Any], row_labels: list[str], *, dark: bool, title: str, x_title: str) -> Figure:
     height = 190 + min(_ROW_PIXELS * len(row_labels), _MAX_PIXELS)
     drawn = create_figure(bars, dark=dark, title=title, x_title=x_title, height=height)
-    labels = row_labels if len(row_labels) <= _LABELLED else []
-    drawn.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed")
+    drawn.update_yaxes(autorange="reversed", **select_row_labels(row_labels))
     return drawn.update_layout(
         barmode="stack",
         showlegend=True,
         legend={"traceorder": "normal", "yref": "container", "y": 0, "yanchor": "bottom"},
     )
+
+
+def select_row_labels(labels: list[str]) -> dict[str, Any]:
+    """Return the settings of an axis that labels rows, starting with row 0, but at most 40 of them."""
+    stride = -(-len(labels) // _LABELLED) or 1
+    return {"tickmode": "array", "tickvals": list(range(0, len(labels), stride)), "ticktext": labels[::stride]}
 
 
 def draw_iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:

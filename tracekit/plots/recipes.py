@@ -14,7 +14,7 @@ from tracekit.plots.labels import (
     format_nanoseconds,
     format_short_label,
 )
-from tracekit.plots.theme import COLORS, FEW, create_figure, import_graph_objects
+from tracekit.plots.theme import COLORS, FEW, create_figure, draw_band, import_graph_objects, order_bands_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS = 26
-_NAMES, _RANKS, _HISTOGRAMS, _MAPPED, _LABELLED = 20, 32, 8, 512, 40
+_NAMES, _RANKS, _HISTOGRAMS, _MAPPED = 20, 32, 8, 512
 _LINE_POINTS, _MIN_POINTS = 4000, 200
 _KEYS = ("Name", "Text")
 _PLACES = {"Rank": "rank", "PID": "process", "Device ID": "GPU"}
@@ -114,8 +114,8 @@ def draw_spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
 def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False) -> Figure:
     """Draw one value, such as the duration, of each occurrence of a kernel or range, with one line per rank.
 
-    If a rank has many occurrences, its line passes through the smallest and the largest value of each group of
-    consecutive occurrences.
+    If there are many occurrences, a point of a line is the median of consecutive ones, and a band extends from the
+    smallest to the largest of them.
 
     Args:
         occurrences: The values in ns, with one column per rank and one row per occurrence.
@@ -124,9 +124,14 @@ def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False)
     """
     shown = occurrences.select(occurrences.columns[:_RANKS])
     limit = max(_MIN_POINTS, _LINE_POINTS // max(shown.width, 1))
-    rows = {column.name: _select_extreme_occurrences(column, column, limit) for column in shown}
-    factor, unit = choose_time_unit([int(abs(n)) for each in rows.values() for n in each["duration"]])
-    traces = [_draw_occurrence_line(name, each, n, factor) for n, (name, each) in enumerate(rows.items())]
+    rows = {column.name: _merge_occurrences(column, limit) for column in shown}
+    factor, unit = choose_time_unit([int(n) for each in rows.values() for n in each["max"].abs()])
+    traces = []
+    for n, (name, each) in enumerate(rows.items()):
+        if (each["first"] < each["last"]).any():
+            traces += draw_band(each["first"].to_list(), each["min"] / factor, each["max"] / factor, n)
+        traces.append(_draw_occurrence_line(name, each, n, factor))
+    traces = order_bands_first(traces)
     notes = _format_first_rows_note(_RANKS, occurrences.width, "ranks")
     drawn = create_figure(
         traces, dark=dark, title=value_name + notes, x_title="Occurrence", y_title=f"{value_name} ({unit})"
@@ -135,14 +140,34 @@ def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False)
     return drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
 
 
+def _merge_occurrences(values: pl.Series, limit: int) -> pl.DataFrame:
+    """Return the values of consecutive occurrences, merged if there are more than ``limit``.
+
+    Returns:
+        The columns ``first`` and ``last`` (numbers of occurrences), ``median``, ``min`` and ``max``.
+    """
+    value, nth = pl.col("value"), pl.col("nth")
+    rows = values.rename("value").to_frame().with_row_index("nth").with_columns(nth.cast(pl.Int64))
+    size = -(-rows.height // limit) or 1
+    if size == 1:
+        return rows.select(first="nth", last="nth", median="value", min="value", max="value").drop_nulls("median")
+    by_bin = rows.drop_nulls().group_by(nth // size, maintain_order=True)
+    return by_bin.agg(
+        nth.first().alias("first"), nth.last().alias("last"), median=value.median(), min=value.min(), max=value.max()
+    ).drop("nth")
+
+
 def _draw_occurrence_line(rank: str, rows: pl.DataFrame, color_index: int, ns_per_unit: int) -> Any:
     hover = [
-        f"rank {rank}, occurrence {nth}<br>{format_nanoseconds(int(value))}"
-        for nth, value in rows["nth", "duration"].rows()
+        f"rank {rank}, occurrence {first:,}<br>{format_nanoseconds(int(median))}"
+        if first == last
+        else f"rank {rank}, occurrences {first:,} to {last:,}<br>median {format_nanoseconds(int(median))}"
+        f"<br>from {format_nanoseconds(int(low))}<br>to {format_nanoseconds(int(high))}"
+        for first, last, median, low, high in rows.select("first", "last", "median", "min", "max").iter_rows()
     ]
     return import_graph_objects().Scatter(
-        x=rows["nth"].to_list(),
-        y=(rows["duration"] / ns_per_unit).to_list(),
+        x=rows["first"].to_list(),
+        y=(rows["median"] / ns_per_unit).to_list(),
         mode="lines+markers" if rows.height <= FEW else "lines",
         name=f"rank {rank}",
         line={"color": COLORS[color_index % len(COLORS)], "width": 1.5},
@@ -163,7 +188,7 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
         dark: Whether to use the dark template.
     """
     names = durations.columns[:_RANKS]
-    rows = {name: _select_extreme_occurrences(starts[name], durations[name], _POINTS) for name in names}
+    rows = {name: _select_extreme_occurrences(starts[name], durations[name]) for name in names}
     factor, unit = choose_time_unit(int(n) for each in rows.values() for n in each["duration"])
     start_factor, start_unit = choose_time_unit(int(n) for each in rows.values() for n in each["start"])
     traces = [
@@ -196,8 +221,8 @@ _WIDE = 50
 _SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "star")
 
 
-def _select_extreme_occurrences(starts: pl.Series, durations: pl.Series, limit: int) -> pl.DataFrame:
-    """Return all occurrences or, if there are over ``limit``, the extremes of each group of consecutive occurrences.
+def _select_extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
+    """Return all occurrences or, if there are over 2,000, the extremes of each group of consecutive occurrences.
 
     The extremes of a group are its shortest and its longest occurrence.
 
@@ -205,11 +230,11 @@ def _select_extreme_occurrences(starts: pl.Series, durations: pl.Series, limit: 
         The columns ``nth``, ``start`` and ``duration``.
     """
     nth, duration = pl.col("nth"), pl.col("duration")
-    rows = pl.DataFrame({"start": starts.rename("start"), "duration": durations.rename("duration")})
-    rows = rows.with_row_index("nth").with_columns(nth.cast(pl.Int64)).drop_nulls()
-    if rows.height <= limit:
+    rows = pl.DataFrame({"start": starts, "duration": durations}).with_row_index("nth")
+    rows = rows.with_columns(nth.cast(pl.Int64)).drop_nulls()
+    if rows.height <= _POINTS:
         return rows
-    by_bin = rows.group_by(nth * (limit // 2) // (nth.max() + 1))
+    by_bin = rows.group_by(nth * (_POINTS // 2) // (nth.max() + 1))
     chosen = by_bin.agg(low=nth.get(duration.arg_min()), high=nth.get(duration.arg_max()))
     return rows.filter(nth.is_in(pl.concat([chosen["low"], chosen["high"]]).implode()))
 
@@ -258,7 +283,7 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
         height=height,
     )
     drawn.update_xaxes(showgrid=False, zeroline=False)
-    _set_row_labels(drawn, names if len(shown) <= _LABELLED else [])
+    _set_row_labels(drawn, names)
     return drawn.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
 
 
@@ -351,7 +376,7 @@ def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 def _set_row_labels(figure: Figure, labels: list[str]) -> Figure:
     """Label the rows of a figure, starting with row 0, and return the figure. Rows with equal labels stay separate."""
-    return figure.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
+    return figure.update_yaxes(**ranks.select_row_labels(labels))
 
 
 def _format_first_rows_note(limit: int, total: int, plural_noun: str) -> str:

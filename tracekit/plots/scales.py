@@ -187,7 +187,7 @@ def format_quantity(value: float, unit: str) -> str:
 def measure_text(text: str, size: float = FONT_SIZE) -> float:
     """Return the approximate width of a text in pixels, which differs from font to font."""
     return size * sum(
-        0.33 if c in _NARROW else 0.9 if c in _WIDE or ord(c) >= _FIRST_FULL_WIDTH else 0.68 if c.isupper() else 0.58
+        0.33 if c in _NARROW else 0.9 if c in _WIDE or ord(c) >= _FIRST_FULL_WIDTH else 0.7 if c.isupper() else 0.6
         for c in text
     )
 

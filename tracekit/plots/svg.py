@@ -169,7 +169,7 @@ def _draw_legend(entries: Sequence[tuple[str, str, str]], width: float) -> tuple
             swatch = tag.path(d=marks.write_rectangle(x + 2, y + 4, x + 13, y + 15))
         else:
             swatch = tag.path(d=marks.write_symbol(kind, x + 8, y + 9, 9))
-        class_ = f"{color} {'bar ' + style if kind == 'bar' else 'point'}".strip()
+        class_ = f"{color} {'' if kind == 'line' else 'bar ' + style if kind == 'bar' else 'point'}".strip()
         title = tag.title(text) if label != text else None
         name = tag.text(title, label, x=write_number(x + 22), y=write_number(y + 13), class_="legend")
         drawn += [tag.g(swatch, class_=class_), name]
@@ -390,12 +390,12 @@ def _draw_color_bar(trace: Json) -> Element:
     """Return the key of the shades of a heat map."""
     low, high = read_number(trace.get("zmin")) or 0.0, read_number(trace.get("zmax"))
     unit = read_text(((trace.get("colorbar") or {}).get("title") or {}).get("text"))
-    shades = [tag.path(d=f"M{n * 16} 4h16v12h-16z", class_=f"h{n}") for n in range(10)]
+    shades = [tag.path(d=f"M{n * 16} 10h16", class_=f"h{n}") for n in range(10)]
     ends = (f"{low:,.0f} {unit}", "" if high is None else f"{high:,.0f} {unit}")
     left = measure_text(ends[0]) + 8
     return tag.g(
         tag.text(ends[0], x=0, y=14, class_="tick"),
-        tag.g(*shades, class_="heat", transform=f"translate({write_number(left)} 0)"),
+        tag.g(*shades, class_="heat", stroke_width=12, transform=f"translate({write_number(left)} 0)"),
         tag.text(ends[1], x=write_number(left + 168), y=14, class_="tick"),
     )
 
@@ -412,19 +412,29 @@ def _draw_shapes(shapes: Iterable[Json], x: Scale, area: Area) -> Iterator[Eleme
 
 
 def _draw_annotations(notes: Iterable[Json], x: Scale, y: Scale, area: Area) -> Iterator[Element]:
-    """Yield the texts in a chart. A text that would cover an earlier one is moved up or, without room, left out."""
+    """Yield the texts in a chart. A text that would cover an earlier one is moved or, without room, left out."""
     placed: list[tuple[float, float, float]] = []
     for note in notes:
         position, value, text = read_number(note.get("x")), read_number(note.get("y")), read_text(note.get("text"))
         if position is None or not text:
             continue
-        width = measure_text(text)
-        center = min(max(x.place(position), area.left + width / 2), max(area.right - width / 2, area.left))
-        is_paper = note.get("yref") == "paper" or value is None
-        base = area.top - 5 if is_paper else max(y.place(value or 0.0) - 8, area.top + 4)
-        for row in (base, base - 14, base + 14):
-            box = (center - width / 2, center + width / 2, row)
-            if all(abs(row - r) > 12 or box[1] + 6 < left or right + 6 < box[0] for left, right, r in placed):  # noqa: PLR2004
-                placed.append(box)
-                yield tag.text(text, x=write_number(center), y=write_number(row), class_="note", text_anchor="middle")
+        half = measure_text(text, _NOTE_SIZE) / 2
+        center = min(max(x.place(position), area.left + half), max(area.right - half, area.left))
+        if note.get("yref") == "paper" or value is None:
+            neighbors = [side for left, right, _ in placed for side in (right + 6 + half, left - 6 - half)]
+            near = [c for c in neighbors if abs(c - center) < half and area.left <= c - half < c + half <= area.right]
+            nearest = sorted((abs(c - center), c) for c in near)
+            places = [(c, area.top - 5) for c in (center, *(c for _, c in nearest))]
+        else:
+            row = max(y.place(value) - 8, area.top + 4)
+            places = [(center, row), (center, max(row - 13, area.top + 4))]
+        for c, row in places:
+            if all(
+                abs(row - r) > _NOTE_SIZE or c + half + 5 < left or right + 5 < c - half for left, right, r in placed
+            ):
+                placed.append((c - half, c + half, row))
+                yield tag.text(text, x=write_number(c), y=write_number(row), class_="note", text_anchor="middle")
                 break
+
+
+_NOTE_SIZE = 11

@@ -11,6 +11,7 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import polars as pl
     from plotly.graph_objects import Figure
 
 PART_NAMES = {
@@ -146,6 +147,30 @@ def _replace_with_dark_colors(plotly_trace: Any) -> None:
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
         if part in plotly_trace and name in plotly_trace[part]:
             plotly_trace[part][name] = convert_to_dark_colors(plotly_trace[part][name])
+
+
+def draw_band(x: list[float], low: pl.Series, high: pl.Series, style_index: int, shape: str = "linear") -> list[Any]:
+    """Return two plotly traces that fill the area between the lowest and highest values, or none if all are equal."""
+    if (low == high).all():
+        return []
+    color = COLORS[style_index % len(COLORS)]
+    ends = [
+        import_graph_objects().Scatter(
+            x=x,
+            y=values.to_list(),
+            mode="lines",
+            line={"color": color, "width": 0, "shape": shape},
+            showlegend=False,
+            hoverinfo="skip",
+        )
+        for values in (low, high)
+    ]
+    return [ends[0], ends[1].update(fill="tonexty")]
+
+
+def order_bands_first(lines: list[Any]) -> list[Any]:
+    """Return plotly traces in an order in which no band covers a line."""
+    return sorted(lines, key=lambda line: line.line.width != 0)
 
 
 def convert_to_dark_colors(colors: Any) -> Any:
