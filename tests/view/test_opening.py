@@ -204,6 +204,8 @@ def test_pages_that_take_long_are_shown_without_their_content_first(monkeypatch:
         monkeypatch.setattr(layout, "PATIENCE_S", 0)
         page = get(viewer, "/kernels").text
         (url,) = re.findall(r'data-fragment="(/fragment/later/\d+)"', page)
+        (scope,) = re.findall(r'data-fragment="(/fragment/scope[^"]*)"', page)
+        assert get(viewer, scope.replace("&amp;", "&")).text in complete
         assert "<h1>Kernels</h1>" in page
         assert "The capture is being read" in page
         content = get(viewer, url).text

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -14,6 +16,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import TracekitError
+from tracekit.sets.member import read_recorded_metadata
 from tracekit.sets.paths import describe_error
 from tracekit.system import memory
 from tracekit.system.files import FileState
@@ -22,9 +25,9 @@ from tracekit.view.state import CaptureAggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from tracekit.core.diagnosis import Why
+    from tracekit.sets.member import RecordedMetadata
     from tracekit.text.explanations import Explanation
     from tracekit.text.names import TableName
     from tracekit.trace import Trace
@@ -147,6 +150,21 @@ class ViewedCapture:
     def __post_init__(self) -> None:
         self._state = _read_state(self.path)
 
+    @functools.cached_property
+    def metadata(self) -> RecordedMetadata:
+        """What the capture records about its rank, its clock and its host."""
+        return read_recorded_metadata(self.trace, self.trace.path or Path(self.name))
+
+    def read_metadata(self) -> None:
+        """Read the metadata in advance. If it cannot be read, its next use raises the error."""
+        with contextlib.suppress(TracekitError, OSError):
+            self.metadata  # noqa: B018 - the property is cached
+
+    @functools.cached_property
+    def devices(self) -> tuple[int, ...]:
+        """Ids of the GPUs."""
+        return tuple(self.trace.devices["device_id"])
+
     @property
     def has_changed(self) -> bool:
         """Whether the file was changed, replaced or removed since the viewer opened it."""
@@ -264,12 +282,15 @@ class ViewedCaptures:
         replaced capture is closed when no request uses it any more.
         """
         same = [each.index for each in self.all if replace and each.path == path]
+        added = [ViewedCapture(index, name, trace, path) for index in same or [len(self.all)]]
+        if self.all:
+            for capture in (self.all[0], *added):
+                capture.read_metadata()
         with self._lock:
-            for index in same:
-                self._replaced.append(self.all[index].trace)
-                self.all[index] = ViewedCapture(index, name, trace, path)
-            if not same:
-                self.all.append(ViewedCapture(len(self.all), name, trace, path))
+            for capture in added:
+                place = slice(capture.index, capture.index + 1)
+                self._replaced += [before.trace for before in self.all[place]]
+                self.all[place] = [capture]
             self.unreadable = [each for each in self.unreadable if each[0] != name]
             self.version += 1
         self._figures.clear()

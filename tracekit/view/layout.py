@@ -73,9 +73,9 @@ def build_page_document(captures: ViewedCaptures, state: PageState) -> Element:
         state: State of the page.
     """
     draws_later = state.get(components.WITHOUT_SCRIPTS) != "no"
-    title = format_page_title(state)
+    title, page = format_page_title(state), pages.PAGES.get(state.page)
     content, token = captures.compute_within(
-        PATIENCE_S if draws_later else None,
+        PATIENCE_S if draws_later and not (page and page.scripts) else None,
         f"computing the page {title}",
         lambda: _build_content(captures, state, draws_later=draws_later),
     )
@@ -83,13 +83,12 @@ def build_page_document(captures: ViewedCaptures, state: PageState) -> Element:
         notes = components.build_pending_notes("The capture is being read …", state)
         content = [tag.section(tag.h1(title), *notes, data_fragment=f"/fragment/later/{token}", aria_busy="true")]
     messages = [_build_progress(captures), *_build_change_message(captures), *_build_unreadable_list(captures)]
-    page = pages.PAGES.get(state.page)
     return build_document(
         f"{title} · {captures[state.at].name} · tracekit",
         [*messages, *content],
         scripts=page.scripts if page else (),
         header=_build_capture_header(captures, state),
-        scope=_build_scope(captures, state),
+        scope=_build_later_scope(state) if token else build_scope(captures, state),
         navigation=build_navigation(captures, state, computes_later=draws_later),
     )
 
@@ -212,7 +211,20 @@ def _build_capture_header(captures: ViewedCaptures, state: PageState) -> Content
     return components.build_form(f"/{state.page}", at, [select], "Show")
 
 
-def _build_scope(captures: ViewedCaptures, state: PageState) -> Element:
+def _build_later_scope(state: PageState) -> Element:
+    """Return the bar with the steps. The browser replaces it with the complete one, for which the capture is read."""
+    url = make_url("fragment/scope", state.at, {**state.parameters, "page": state.page})
+    return tag.div(
+        _build_steps_scope(state),
+        role="region",
+        aria_label="Scope",
+        class_="scope",
+        data_fragment=url,
+        aria_busy="true",
+    )
+
+
+def build_scope(captures: ViewedCaptures, state: PageState) -> Element:
     """Return the bar that shows and changes which steps, GPUs and ranks the page shows."""
     parts = [_build_steps_scope(state), _build_devices_scope(captures, state), _build_ranks_scope(captures, state)]
     return tag.div(*parts, role="region", aria_label="Scope", class_="scope")
@@ -242,7 +254,7 @@ def _build_steps_scope(state: PageState) -> Element:
 def _build_devices_scope(captures: ViewedCaptures, state: PageState) -> Element | None:
     """Return which GPUs are shown, with a form to choose them, or None if the capture has no GPUs."""
     try:
-        devices = captures[state.at].trace.devices["device_id"].to_list()
+        devices = captures[state.at].devices
     except TracekitError:
         return None
     names = [(str(device), f"GPU {device}") for device in devices]

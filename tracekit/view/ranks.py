@@ -7,7 +7,6 @@ the analysis of the communication are computed once, from the captures that the 
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -147,6 +146,8 @@ def get_rank_set(captures: ViewedCaptures) -> OpenSet | None:
 def _create_rank_set(captures: ViewedCaptures) -> OpenSet | None:
     """Return the captures as a set of ranks. If some captures cannot be read, ranks may be missing."""
     recorded, traces = [], {}
+    if len(captures) < 2:  # noqa: PLR2004 - reading the metadata of a large capture takes long
+        return None
     for capture in captures.all:
         try:
             metadata = _read_recorded_metadata(capture)
@@ -171,7 +172,7 @@ def _create_rank_set(captures: ViewedCaptures) -> OpenSet | None:
 
 
 def _read_recorded_metadata(capture: ViewedCapture) -> members.RecordedMetadata:
-    return members.read_recorded_metadata(capture.trace, capture.trace.path or Path(capture.name))
+    return capture.metadata
 
 
 def list_captures_by_rank(captures: ViewedCaptures) -> dict[int, ViewedCapture]:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import traceback
 from collections import OrderedDict
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,7 @@ class Viewer:
         flask.add_url_rule("/fragment/later/<token>", view_func=self._send_deferred_panel)
         flask.add_url_rule(f"{FRAGMENT}<path:name>", view_func=self._send_table)
         flask.add_url_rule("/fragment/navigation", view_func=self._send_navigation)
+        flask.add_url_rule("/fragment/scope", view_func=self._send_scope)
         flask.add_url_rule(STATUS, view_func=self._send_status)
         flask.add_url_rule("/download", view_func=self._send_download)
         flask.add_url_rule("/timeline/data", view_func=self._send_timeline_data)
@@ -204,6 +206,10 @@ class Viewer:
         state = self._parse_fragment_state()
         return _create_html_response(render(layout.build_navigation(self._captures, state)))
 
+    def _send_scope(self) -> Response:
+        """Return the bar that shows and changes the scope."""
+        return _create_html_response(render(layout.build_scope(self._captures, self._parse_fragment_state())))
+
     def _parse_fragment_state(self) -> PageState:
         """Return the state of the page that contains the requested part. The parameter ``page`` is its name.
 
@@ -211,7 +217,8 @@ class Viewer:
             TracekitError: A parameter has an invalid value.
         """
         query = request.query_string.decode("utf-8", "replace")
-        return parse_url(request.args.get("page", ""), query, len(self._captures))
+        state = parse_url(request.args.get("page", ""), query, len(self._captures))
+        return replace(state, parameters={n: value for n, value in state.parameters.items() if n != "page"})
 
     def _send_status(self) -> dict[str, Any]:
         """Return the id of this server, what it computes, the numbers of captures, and those that have changed."""

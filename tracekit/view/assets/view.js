@@ -17,12 +17,12 @@
     clearing = setTimeout(() => (region.textContent = ""), 15000);
   };
 
-  /* Each element with data-fragment is replaced with the answer to a request of this URL, in the order of the page. The
-     answer may contain such elements itself. Scripts of parts of pages listen to the event tracekit:insert. */
+  /* Each element with data-fragment is replaced with the answer to a request of this URL, first those
+     of the content. The answer may contain such elements itself. Scripts of parts of pages listen to the event tracekit:insert. */
   const waiting = [];
   let active = 0;
   const collect = (root) => {
-    for (const part of root.querySelectorAll("[data-fragment]")) {
+    for (const part of [...root.querySelectorAll("main [data-fragment]"), ...root.querySelectorAll("[data-fragment]")]) {
       if (part.hasAttribute("data-requested")) continue;
       part.setAttribute("data-requested", "");
       part.setAttribute("aria-busy", "true");
