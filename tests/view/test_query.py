@@ -116,10 +116,10 @@ def test_sums_and_shares_are_exact() -> None:
     whole, share = queries.load_page(captures, Query("memcpys", AT, condition="TRUE"), 0, 10).sums
     assert (whole["bytes"], whole["duration_ns"]) == (sum(sizes), 4)
     assert (whole["_label"], share["_label"]) == ("Sum of 4 rows", "Share of all 4 rows")
-    assert share["bytes"] == share["duration_ns"] == "100.0 %"
+    assert share["bytes"] == share["duration_ns"] == "100.0%"
     whole, share = queries.load_page(captures, Query("memcpys", AT, condition="copy_kind = 'a'"), 0, 10).sums
     assert (whole["bytes"], whole["duration_ns"], whole["_label"]) == (BIG + 1, 2, "Sum of 2 rows")
-    assert (share["bytes"], share["duration_ns"]) == (f"{(BIG + 1) * 100 / sum(sizes):.1f} %", "50.0 %")
+    assert (share["bytes"], share["duration_ns"]) == (f"{(BIG + 1) * 100 / sum(sizes):.1f}%", "50.0%")
     one = queries.load_page(captures, Query("memcpys", AT, condition="memcpy_id = 0"), 0, 10)
     assert one.sums[0]["_label"] == "Sum of 1 row"
     only = captures_of(tk.Trace.from_tables({"memcpys": table("memcpys", ops[:1])}))
@@ -127,7 +127,7 @@ def test_sums_and_shares_are_exact() -> None:
     assert labels == ["Sum of 1 row", "Share of 1 row"]
     only.close()
     none = queries.load_page(captures, Query("memcpys", AT, condition="FALSE"), 0, 10)
-    assert (none.rows, none.matching, none.sums[0]["bytes"], none.sums[1]["bytes"]) == ([], 0, 0, "0.0 %")
+    assert (none.rows, none.matching, none.sums[0]["bytes"], none.sums[1]["bytes"]) == ([], 0, 0, "0.0%")
     captures.close()
 
 
@@ -139,7 +139,7 @@ def test_sums_of_short_integers_do_not_overflow() -> None:
     assert queries.compute_summary_rows(frame.select("name"), None) == []
     long = pl.DataFrame({"bytes": [2**62, 2**62, -(2**62), 2**62]})
     matching = pl.Series([0, 1])
-    assert [row["bytes"] for row in queries.compute_summary_rows(long, matching)] == [2**63, "100.0 %"]
+    assert [row["bytes"] for row in queries.compute_summary_rows(long, matching)] == [2**63, "100.0%"]
     for name in ("wall_time_ns", "in_stack_time_ns", "average_ns"):
         assert queries.compute_summary_rows(pl.DataFrame({name: [1]}), None) == []
     assert queries.compute_summary_rows(frame.clear(), None) == []

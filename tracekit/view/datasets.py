@@ -58,7 +58,8 @@ class Dataset:
         key: Column that identifies a row, for tables with detail tables below them.
         select: Arguments that detail tables receive when a row is selected. Maps the name of each argument to the
             column of the row that contains its value.
-        has_sums: Whether the sums of the columns are meaningful and shown.
+        has_sums: Whether the sums of the columns over filtered rows are meaningful and shown. The times of nested rows
+            are not added.
         link: Link from each row to another page.
         rows_of: Columns with the name of a declared table, and the name of one of its columns and a value, if each row
             is about the rows of that table with the value. Rows then have a link to them.
@@ -272,13 +273,14 @@ DATASETS: Mapping[str, Dataset] = {
             first=("api_call_id", "name", "duration_ns", "start_ns"),
             hidden=("name_id", "callchain_id"),
         ),
-        Dataset("nvtx", "NVTX ranges by name", "nvtx_sum", "total_time_ns:desc"),
-        Dataset("nvtx_gpu", "NVTX ranges by GPU activity", "nvtx_gpu_proj_sum"),
+        Dataset("nvtx", "NVTX ranges by name", "nvtx_sum", "total_time_ns:desc", has_sums=False),
+        Dataset("nvtx_gpu", "NVTX ranges by GPU activity", "nvtx_gpu_proj_sum", has_sums=False),
         Dataset(
             "nvtx_ranges",
             "NVTX ranges",
             "nvtx_ranges",
             "start_ns:asc",
+            has_sums=False,
             first=(
                 "range_id",
                 "name",
@@ -472,10 +474,12 @@ def find_dataset(name: str) -> Dataset:
     """
     kind, _, shown = name.partition(":")
     if kind == "table":
-        return Dataset(name, shown, shown, rows=functools.partial(sources.read_declared_table, name=shown))
+        rows = functools.partial(sources.read_declared_table, name=shown)
+        return Dataset(name, shown, shown, rows=rows, has_sums=not shown.startswith("nvtx"))
     if kind == "report":
         analysis, _ = parse_name(shown)
-        return Dataset(name, analysis.doc.partition(". ")[0].removesuffix("."), analysis.name)
+        title = analysis.doc.partition(". ")[0].removesuffix(".")
+        return Dataset(name, title, analysis.name, has_sums=not shown.startswith("nvtx"))
     if name not in DATASETS:
         raise TracekitError(f"the viewer has no table {name!r}", hint="follow a link of the viewer, or correct the URL")
     return DATASETS[name]

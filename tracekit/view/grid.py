@@ -758,8 +758,9 @@ def _build_selected_details(
     row = queries.to_cell_values(frame[numbers[:1]]).row(0, named=True)
     label = next((c for c in table.settings.columns if not queries.ADDITIVE.fullmatch(c)), key)
     close = _build_change_link(table, "Close", f"{table.key}-close", select="", page=str(table.start // PAGE_SIZE + 1))
-    names = dict.fromkeys(str(row[c]).strip(INDENT) for c in (label, "name") if row.get(c) is not None)
-    title = tag.p("Selected: ", tag.strong(", ".join(names)), " ", close, class_="selected")
+    short, long = (str(row.get(c) or "").strip(INDENT) for c in (label, "name"))
+    about = tag.span(f"{long} ", class_="dimmed") if long != short else None
+    title = tag.p("Selected: ", tag.strong(short), " ", about, close, class_="selected")
     return tag.div(title, *build_details(row), class_="details")
 
 

@@ -456,7 +456,7 @@ def compute_summary_rows(frame: pl.DataFrame, matching: pl.Series | None) -> lis
     selected = summands if matching is None else summands[matching]
     total = [exact_sum_expr(frame[c]) for c in columns]
     totals, parts = (each.select(total).row(0, named=True) for each in (summands, selected))
-    shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
+    shares = {c: f"{parts[c] * 100 / totals[c]:.1f}%" if totals[c] else "" for c in columns}
     return [
         {"_label": f"Sum of {_format_number_of_rows(selected.height)}", **parts},
         {"_label": f"Share of {'all ' * (frame.height > 1)}{_format_number_of_rows(frame.height)}", **shares},
