@@ -36,8 +36,8 @@ def open_tab(browser: Any) -> Iterator[Callable[..., Tab]]:
     """A function that opens a tab with a state of its own."""
     contexts = []
 
-    def open_one(viewer: Viewer, scheme: str = "light") -> Tab:
-        context = browser.new_context(viewport={"width": 1400, "height": 1000}, color_scheme=scheme)
+    def open_one(viewer: Viewer, scheme: str = "light", **options: Any) -> Tab:
+        context = browser.new_context(viewport={"width": 1400, "height": 1000}, color_scheme=scheme, **options)
         contexts.append(context)
         return Tab(context.new_page(), viewer)
 

@@ -679,6 +679,7 @@
 
   /* Kernels first, then the CPU, then what takes the server longer. */
   const start = async () => {
+    root.setAttribute("aria-busy", "true");
     readColors();
     const panel = details.querySelector(".event-details");
     if (panel) accept(panel);
@@ -690,7 +691,7 @@
       if (name === "gpu" || name === "cpu") reveal();
     }
     if (message.textContent.endsWith("…")) say("");
-    root.dataset.ready = "yes";
+    root.removeAttribute("aria-busy");
   };
   start();
 })();
