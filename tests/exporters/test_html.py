@@ -209,7 +209,7 @@ def test_sections_of_steps_say_which_they_show(
     parts = [text for element, text in page.texts if element == "h2" or text == f"{steps}; {selection}."]
     titles = [title for title, following in itertools.pairwise(parts) if following.startswith(steps)]
     advice = ["Advice"] * others.height
-    assert titles == ["Why", "Overview", *advice, "Iterations", "Groups and ops", "Idle time of the GPUs"]
+    assert titles == ["Overview", *advice, "Iterations", "Groups and ops", "Idle time of the GPUs"]
 
 
 @pytest.mark.slow
@@ -238,9 +238,8 @@ WHOLE_CAPTURE = [
 def test_advice_and_overview_are_those_of_the_tables(amp: tk.Trace, page: Page) -> None:
     text = page.plain()
     for row in amp.stats("advise").rows(named=True):
-        assert {row["Evidence"], f"change: {row['Advice']}"} <= set(text.splitlines())
-        saving = "unsure: may save" if row["Rule"] == "gpu_idle_unexplained" else "saves"
-        assert f". {row['Problem']}: {saving} " in text
+        assert {row["Problem"], f" {row['Advice']}"} <= set(text.splitlines())
+        assert all(part in text for part in row["Evidence"].split("; "))
     iterations = amp.rollup(include_warm_up=False).frame("iterations").filter("is_aggregated").collect()
     busy = iterations.select(pl.sum_horizontal("in_tensor_core_kernels_ns", "in_other_kernels_ns").sum()).item()
     time = iterations.select((pl.col("window_end_ns") - pl.col("window_start_ns")).sum()).item()
@@ -253,20 +252,22 @@ def test_advice_and_overview_are_those_of_the_tables(amp: tk.Trace, page: Page) 
 
 
 def test_the_page_begins_with_the_answer(amp: tk.Trace, page: Page) -> None:
-    assert next(data for tag, data in page.texts if tag == "h2") == "Why"
+    assert next(data for tag, data in page.texts if tag == "h2") == "Why a step takes this long"
     answer, lines = amp.why(), page.plain().splitlines()
     assert answer.sentence in lines
-    for number, cause in enumerate(answer.causes, start=1):
-        assert any(line.startswith(f"{number}. {cause.cause.replace('_', ' ')} in '") for line in lines)
-        assert {cause.evidence.text, f"change: {cause.change}"} <= set(lines)
-        assert ("data", "value", str(cause.evidence.start_ns)) in page.attributes
-    assert f"all together: {answer.together:.0%}" in lines
+    names, *rows = page.tables["Occurrences of the causes"]
+    assert names == ["Cause", "count", "total_ns", "start_ns", "end_ns"]
+    for cause, row in zip(answer.causes, rows, strict=True):
+        assert row[0].startswith(f"{cause.cause.replace('_', ' ')} in '")
+        assert row[1:4] == [str(n) for n in (cause.evidence.count, cause.evidence.total_ns, cause.evidence.start_ns)]
+        assert {f" {cause.change}", row[0]} <= set(lines)
+        assert all(part in page.plain() for part in cause.evidence.text.split("; "))
+    assert f"All together: {answer.together:.0%}" in lines
     assert answer.step is not None
     assert answer.cold is not None
     for caption, total in (("Time of a steady step", answer.step.median_ns), ("Time of the warm-up", None)):
-        times = [int(row[1]) for row in page.tables[caption][1:]]
-        assert sum(times) == (total or answer.cold.total_ns)
-        assert sum(float(row[2]) for row in page.tables[caption][1:]) == pytest.approx(100)
+        *times, all_parts = [int(row[2]) for row in page.tables[caption][1:]]
+        assert sum(times) == all_parts == (total or answer.cold.total_ns)
 
 
 @pytest.mark.slow
@@ -311,7 +312,7 @@ def test_the_policy_allows_only_the_script_and_the_style_of_the_page(page: Page)
 
 def test_figures_of_the_page_are_those_of_the_trace(amp: tk.Trace, page: Page, tmp_path: Path) -> None:
     figures = [v.removeprefix("figure-") for tag, n, v in page.attributes if tag == "figure" and n == "id"]
-    assert figures[:6] == ["ledger", "cold_ledger", "gpu_utilization", "time_breakdown", "kernel_time", "iterations"]
+    assert figures[:4] == ["gpu_utilization", "time_breakdown", "kernel_time", "iterations"]
     text = amp.export(tmp_path / "page.html").read_text("utf-8")
     for name in ("top_kernels", "copies", "api"):
         assert str(draw_svg(getattr(amp.plot, name)(), width=CHART_WIDTH)) in text

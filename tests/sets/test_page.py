@@ -18,7 +18,7 @@ from tracekit.exporters.html.sections import WHOLE_CAPTURE
 from tracekit.sets import recipes
 
 RANKS = FIXTURES / "ranks"
-SECTIONS = ["Ranks", "Iterations", "Communication", "Utilization over time", "Pace"]
+SECTIONS = ["Why", "Ranks", "Iterations", "Communication", "Utilization over time", "Pace"]
 
 
 def sections(text: str) -> list[str]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit.pages.answer import build_answer
 from tracekit.plots.svg import draw_svg, load_style_sheet
 from tracekit.text.elements import tag
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from tracekit.text.elements import Content, Element
+    from tracekit.text.explanations import Explanation
 
 CHART_WIDTH = 1000
 """Width of charts in pixels. Browsers scale them to the width of the page."""
@@ -61,12 +63,14 @@ class Section:
         anchor: Id of the section in links to it.
         content: Content below the notes.
         notes: Sentences below the heading.
+        answer: The answer of ``why``, which is the section, or None.
     """
 
     title: str
     anchor: str
     content: Sequence[Element | None] = ()
     notes: Sequence[str] = ()
+    answer: Explanation | None = None
 
     @property
     def has_charts(self) -> bool:
@@ -75,6 +79,11 @@ class Section:
 
     def build(self) -> Element:
         """Return the section as an element."""
+        if self.answer is not None:
+            built = build_answer(self.answer)
+            return replace(
+                built, children=(*built.children, *self.content), attributes=built.attributes | {"id": self.anchor}
+            )
         heading = tag.h2(self.title, id=f"{self.anchor}-title")
         notes = [tag.p(note, class_="warning" if "Warning: " in note else None) for note in self.notes]
         return tag.section(heading, notes, self.content, id=self.anchor, aria_labelledby=f"{self.anchor}-title")
@@ -140,7 +149,7 @@ class ExportedPage:
         if self.nothing_to_draw and not self._has_charts:
             explanation = " The list below states why, and how to record them."
             notices.append(tag.p(tag.strong(self.nothing_to_draw), explanation))
-        return tag.section(notices, aria_label="Notices") if notices else None
+        return tag.section(notices, aria_label="Notices", class_="notices") if notices else None
 
     def _build_missing_data(self) -> Element | None:
         """Return a section that lists the data missing from the capture, or None if none is missing."""

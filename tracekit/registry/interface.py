@@ -382,6 +382,10 @@ class ManyTraces(Protocol):
         """Return sentences about the steps over which the tables of a recipe are computed."""
         ...
 
+    def explanation(self) -> Explanation:
+        """Return why the steps of the job take as long as they do, as texts."""
+        ...
+
     def list_notices(self) -> list[str]:
         """Return sentences about the warnings of the profiler and about missing GPU work."""
         ...

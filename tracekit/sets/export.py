@@ -17,6 +17,7 @@ from tracekit.errors import ExportError
 from tracekit.plan import exporting
 from tracekit.registry.interface import Part, ignore_progress
 from tracekit.sets import recipes
+from tracekit.sets.diagnosis import explain_job
 from tracekit.sets.frames import RankedTables
 from tracekit.sets.member_set import get_set_tables
 from tracekit.sets.notices import MissingEvents, explain_missing_recipes, list_notices_of_ranks
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tracekit.registry.interface import AlignedTraces, Exporter, Progress, View
     from tracekit.registry.tables import Tables
     from tracekit.sets.member_set import MemberSet
+    from tracekit.text.explanations import Explanation
 
 
 def export(
@@ -143,6 +145,13 @@ class _WrittenTraces:
     def list_step_notes(self, tables: Mapping[str, pl.DataFrame]) -> list[str]:
         """Return sentences about the steps over which the tables of a recipe are computed."""
         return recipes.list_step_notes(tables)
+
+    def explanation(self) -> Explanation:
+        """Return why the steps of the job take as long as they do, as texts."""
+        from tracekit.core.diagnosis import Options
+        from tracekit.core.diagnosis.texts import write_explanation
+
+        return write_explanation(explain_job(self._traces, Options()))
 
     def list_notices(self) -> list[str]:
         """Return sentences about the warnings of the profiler and about missing GPU work."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.html.sections import WHOLE_CAPTURE
+from tracekit.errors import TracekitError
+from tracekit.exporters.html.sections import WHOLE_CAPTURE, build_answer_sections
 from tracekit.pages.document import ExportedPage, Section, build_chart
 from tracekit.pages.tables import build_frame_table
 from tracekit.pages.values import NANOSECONDS, format_value
@@ -60,6 +61,7 @@ def build_page(traces: ManyTraces, progress: Progress) -> ExportedPage:
     """
     tables = traces.compute_recipes(_RECIPES, progress)
     sections = [
+        *_build_explanation_sections(traces),
         *_build_gpu_time_sections(tables),
         *_build_iterations_sections(traces, tables),
         *_build_communication_sections(tables),
@@ -91,6 +93,15 @@ def build_recipe_charts(tables: Mapping[str, pl.DataFrame], prefix: str = "") ->
         prefix: Prefix that is added to the names of the figures.
     """
     return [build_chart(prefix + name, figure) for name, figure in plots.draw_recipe_figures(tables).items()]
+
+
+def _build_explanation_sections(traces: ManyTraces) -> Iterator[Section]:
+    try:
+        explanation = traces.explanation()
+    except TracekitError as e:
+        yield from build_answer_sections(e)
+    else:
+        yield from build_answer_sections(explanation)
 
 
 def _build_gpu_time_sections(tables: Mapping[str, Frames]) -> Iterator[Section]:

@@ -14,7 +14,7 @@ from tracekit.pages.columns import ColumnText, describe_columns
 from tracekit.pages.document import ExportedPage, Section, build_chart, build_description_list
 from tracekit.pages.tables import build_frame_table, build_table
 from tracekit.pages.values import BYTES, NANOSECONDS, PERCENT, POINT, build_value, format_value
-from tracekit.plots import bars, draw_figure
+from tracekit.plots import draw_figure
 from tracekit.plots.theme import PART_NAMES
 from tracekit.registry.analyses import FIGURE, REPORT, RULE, get_analysis
 from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tracekit.registry.interface import Progress, View
     from tracekit.text.elements import Content, Element
-    from tracekit.text.explanations import CauseText, Explanation
+    from tracekit.text.explanations import Explanation
 
 ROWS = 50
 """Maximum number of rows of a table."""
@@ -226,54 +226,35 @@ class _SectionsBuilder:
 
 
 def _build_explanation_sections(builder: _SectionsBuilder) -> Iterator[Section]:
-    """Yield a section that explains why a step takes as long as it does. Without steps on a GPU, yield nothing."""
-    explanation = builder.explanation
+    yield from build_answer_sections(builder.explanation)
+
+
+def build_answer_sections(explanation: Explanation | TracekitError) -> Iterator[Section]:
+    """Yield a section that explains why a step takes as long as it does. Without steps on a GPU, yield nothing.
+
+    Args:
+        explanation: The answer of ``why``, or the error if the steps cannot be explained.
+    """
     if isinstance(explanation, TracekitError):
         hints = [explanation.hint] if explanation.hint else []
         yield Section("Why", "why", notes=[f"The steps cannot be explained: {explanation.message}.", *hints])
-        return
-    if not explanation.is_answered:
-        return
-    content: list[Element | None] = []
-    if explanation.ledger:
-        content.append(build_chart("ledger", bars.draw_ledger(explanation.ledger, title=explanation.ledger_title)))
-    if explanation.cold_ledger:
-        title = f"Warm-up: {explanation.cold}"
-        content.append(build_chart("cold_ledger", bars.draw_ledger(explanation.cold_ledger, title=title)))
-    content += [_build_cause_article(number, cause) for number, cause in enumerate(explanation.causes, start=1)]
-    if explanation.together:
-        content.append(tag.p(explanation.together))
-    content += _build_ledger_tables(explanation)
-    notes = [explanation.sentence, *explanation.ranks, *(f"Note: {note}" for note in explanation.notes)]
-    yield Section("Why", "why", content, notes)
+    elif explanation.is_answered:
+        columns = [ColumnText("cause", "Cause"), *_OCCURRENCES]
+        rows = [(c.title, c.count, c.total_ns, c.start_ns, c.end_ns) for c in explanation.causes]
+        table = build_table("Occurrences of the causes", columns, rows) if rows else None
+        yield Section("Why", "why", [table], answer=explanation)
 
 
-def _build_cause_article(number: int, cause: CauseText) -> Element:
-    texts = [text for text in (cause.evidence, cause.functions, cause.change, cause.check, cause.missing) if text]
-    pairs: list[tuple[str, Content]] = [
-        ("Occurrences", build_value(cause.count)),
-        ("Time of all occurrences", build_value(cause.total_ns, NANOSECONDS)),
-    ]
-    if cause.start_ns is not None and cause.end_ns is not None:
-        pairs += [
-            ("Start of the longest occurrence", build_value(cause.start_ns, POINT)),
-            ("End of the longest occurrence", build_value(cause.end_ns, POINT)),
-        ]
-    return _build_article(f"{number}. {cause.title}: {cause.saving}", texts, pairs)
+_OCCURRENCES = (
+    ColumnText("count", "Occurrences", "", "Number of occurrences in all steady steps."),
+    ColumnText("total_ns", "Time of all", NANOSECONDS, "Time of all occurrences in all steady steps."),
+    ColumnText("start_ns", "Start of the longest", POINT, "Start of the longest occurrence."),
+    ColumnText("end_ns", "End of the longest", POINT, "End of the longest occurrence."),
+)
 
 
 def _build_article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, Content]]) -> Element:
     return tag.article(tag.h3(title), map(tag.p, paragraphs), build_description_list(pairs))
-
-
-def _build_ledger_tables(explanation: Explanation) -> list[Element]:
-    """Return a table of the parts of a steady step and, if there is a warm-up, one of the parts of the warm-up."""
-    captions = {explanation.ledger_title: explanation.ledger, "Time of the warm-up": explanation.cold_ledger}
-    return [
-        _build_parts_table(caption, [(row.label, row.ns, 100 * row.share) for row in ledger])
-        for caption, ledger in captions.items()
-        if ledger
-    ]
 
 
 def _build_parts_table(caption: str, rows: Sequence[tuple[str, int, float]]) -> Element:
@@ -487,7 +468,7 @@ _IDLE_CAUSES = (
     "Time In It (ns)",
 )
 _SECTIONS = (
-    _SectionDeclaration("Why", "why", build=_build_explanation_sections, shows_steps=True),
+    _SectionDeclaration("Why", "why", build=_build_explanation_sections),
     _SectionDeclaration("Overview", "overview", build=_build_overview_sections, shows_steps=True),
     _SectionDeclaration("Advice", "advice", build=_build_advice_sections, shows_steps=True),
     _SectionDeclaration("Recorded by the profiler", "recorded", build=_build_recorded_findings_sections),
