@@ -86,6 +86,10 @@ def test_a_lost_server_and_a_replaced_file_are_reported(tmp_path: Path, open_tab
         assert tab.page.locator("#connection").text_content() == ""
         (tmp_path / "new").write_bytes(path.read_bytes())
         (tmp_path / "new").replace(path)
+        tab.page.get_by_text("A capture was read again, because its file changed.").wait_for()
+        tab.page.locator("#captures").get_by_role("link", name="Show").click()
+        tab.page.wait_for_selector("#captures:empty", state="attached")
+        path.unlink()
         tab.page.wait_for_function(reported, arg="empty.sqlite: the file has changed")
         tab.open("/tables")
         tab.page.wait_for_selector(".replaced")

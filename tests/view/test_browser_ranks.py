@@ -44,7 +44,7 @@ def job() -> TraceSet:
 def figures(tab: Tab) -> dict[str, str]:
     """Return the texts of the figures of a page, with those of their marks, by their headings."""
     texts: list[tuple[str, str]] = tab.page.locator("main section:has(> figure)").evaluate_all(
-        "(all) => all.map((e) => [e.getAttribute('aria-label'), e.querySelector('svg').textContent])"
+        "(all) => all.map((e) => [e.querySelector('h2').textContent, e.querySelector('svg').textContent])"
     )
     return dict(texts)
 

@@ -100,8 +100,7 @@ def build_graph(figure: Figure, *, compact: bool = False) -> Element:
 
 def build_panel(title: str, content: Sequence[Content], **attributes: Any) -> Element:
     """Return a panel that contains a heading, followed by the content."""
-    attributes = {"class_": "panel", "aria_label": title, **attributes}
-    return tag.section(tag.h2(title), *content, **attributes)
+    return tag.section(tag.h2(title), *content, class_="panel", **attributes)
 
 
 def build_number_card(label: str, value: Content, note: Content = "") -> Element:
