@@ -220,6 +220,7 @@ def test_lists_and_forms(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
         tab.page.get_by_role("button", name="Aggregate", exact=True).click()
         tab.wait_for_url("key_op=")
         tab.open("/compare")
+        tab.page.get_by_text("Other captures and iterations").click()
         tab.page.locator("select[name=other_capture]").select_option(label="0: train_amp.sqlite")
         tab.page.get_by_label("First iteration").fill("1")
         tab.page.get_by_label("Last iteration").fill("2")

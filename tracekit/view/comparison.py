@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.core.compare import EVIDENCE
+import polars as pl
+
+from tracekit.core.compare import EVIDENCE, KINDS
 from tracekit.sets.comparison import diff
+from tracekit.view import ranks
 from tracekit.view.captures import ShownRows
 from tracekit.view.state import CaptureAggregation, parse_aggregation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tracekit.core.compare import Diff
     from tracekit.trace import Trace
-    from tracekit.view.captures import ViewedCaptures
+    from tracekit.view.captures import ViewedCapture, ViewedCaptures
     from tracekit.view.state import PageState
 
 OTHER = ("other_capture", "other_iterations", "other_key_op")
@@ -76,6 +82,70 @@ def compare(captures: ViewedCaptures | None, a: Trace, b: Trace, by: str) -> Dif
     # the traces are part of the value, so that their ids are not used again
     _, _, result = captures.get_cached_result(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
     return result  # type: ignore[no-any-return]
+
+
+def list_compared_kinds(a: ViewedCapture, b: ViewedCapture) -> dict[str, str]:
+    """Return, for each kind of rows in ``KINDS``, which side lacks such rows, or "" if both have them."""
+    reasons = {}
+    for name, kind in KINDS.items():
+        missing = [side for side, capture in (("A", a), ("B", b)) if not capture.has_rows_in_any(*kind.tables)]
+        reasons[name] = f"no such rows in {' and '.join(missing)}" if missing else ""
+    return reasons
+
+
+class Offer(NamedTuple):
+    """A comparison that the page offers.
+
+    Attributes:
+        title: What is compared.
+        other: Side B.
+        own: Side A, if it is not the aggregation of the page.
+    """
+
+    title: str
+    other: CaptureAggregation
+    own: CaptureAggregation | None = None
+
+
+def list_offers(captures: ViewedCaptures, at: CaptureAggregation) -> list[Offer]:
+    """Return the comparisons with other captures or ranks, and of parts of the capture, that have rows to compare."""
+    job = ranks.get_rank_set(captures)
+    names = {str(member.path): f"rank {member.rank}" for member in job.members} if job else {}
+    offers = []
+    for capture in captures.all:
+        path = capture.trace.path
+        if capture.index != at.capture and not all(list_compared_kinds(captures[at], capture).values()):
+            rank = names.get(str(path), "")
+            title = f"{rank} ({capture.name})" if rank else capture.name
+            offers.append(Offer(f"this capture with {title}", CaptureAggregation(capture.index)))
+    return [*offers, *_list_offers_of_iterations(captures[at], at)]
+
+
+def list_missing_offers(captures: ViewedCaptures, at: CaptureAggregation) -> list[str]:
+    """Return the names of other captures that have no kind of rows in common with the capture of a page."""
+    others = [each for each in captures.all if each.index != at.capture]
+    return [each.name for each in others if all(list_compared_kinds(captures[at], each).values())]
+
+
+def _list_offers_of_iterations(capture: ViewedCapture, at: CaptureAggregation) -> Iterator[Offer]:
+    """Yield comparisons of iterations of one capture: the warm-up, the longest iteration, and both halves."""
+    steady = CaptureAggregation(at.capture, key_op=at.key_op)
+    iterations = capture.get_aggregated_trace(steady).frame("iterations")
+    duration = pl.col("window_end_ns") - pl.col("window_start_ns")
+    rows = iterations.select("iteration", "name", "is_warm_up", "is_aggregated", duration=duration).collect()
+    cold = rows.filter("is_warm_up")["iteration"].to_list()
+    used = rows.filter("is_aggregated", ~pl.col("is_warm_up")).sort("iteration")
+    numbers = used["iteration"].to_list()
+    if len(numbers) < 2:  # noqa: PLR2004
+        return
+    if cold:
+        yield Offer("the steady steps with the warm-up", replace(steady, first=cold[0], last=cold[-1]), steady)
+    number, name = used.sort("duration", descending=True).select("iteration", "name").row(0)
+    longest = replace(steady, first=number, last=number)
+    yield Offer(f"the steady steps with the longest one, {name or f'iteration {number:,}'}", longest, steady)
+    middle = len(numbers) // 2
+    first, second = (replace(steady, first=half[0], last=half[-1]) for half in (numbers[:middle], numbers[middle:]))
+    yield Offer("the first half of the steady steps with the second half", second, first)
 
 
 def build_diff_table_rows(differences: Diff, kind: str) -> ShownRows:

@@ -19,9 +19,17 @@ from tests.builders.random_programs import captures, programs
 from tests.builders.reports import compute_report
 from tests.conftest import FIXTURES
 from tracekit.core.diagnosis import Why, kinds, ledger
-from tracekit.core.diagnosis.step_parts import COLUMN_OF_PART, HIDDEN, PART_COLUMNS, StepTimes, measure_step_times
+from tracekit.core.diagnosis.step_parts import (
+    COLUMN_OF_PART,
+    HIDDEN,
+    PART_COLUMNS,
+    StepTimes,
+    compare_ledgers,
+    measure_step_times,
+)
 from tracekit.errors import MissingTableError
 from tracekit.plan import get_rollup
+from tracekit.registry.analyses import METHOD, get_analysis
 from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
@@ -150,6 +158,21 @@ def test_ranks_of_one_capture_wait_for_each_other() -> None:
     assert (rows["Overlapped (ns)"] + rows["Exposed (ns)"]).to_list() == rows["Communication (ns)"].to_list()
     assert rows["Waiting For Ranks (ns)"].sum() == parts["Time (ns)"].sum() > 0
     assert set(parts["Class"]) == {"communication"}
+
+
+def test_changes_of_ledgers_add_up_to_that_of_the_step() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        sides = [side.why() for side in (trace, trace.rollup(iterations=(1, 1)))]
+    rows = compare_ledgers(*sides)
+    for side, column in zip(sides, ("time_a_ns", "time_b_ns"), strict=True):
+        assert side.step is not None
+        assert rows[column].sum() == side.step.median_ns
+        parts = {part.part: part.ns for part in side.ledger}
+        assert dict(rows.filter(pl.col(column) > 0).select("part", column).iter_rows()) == parts
+    assert rows["change_ns"].to_list() == (rows["time_b_ns"] - rows["time_a_ns"]).to_list()
+    assert rows["change_ns"].abs().is_sorted(descending=True)
+    assert rows.columns == [column.name for column in get_analysis("ledger_changes", METHOD).columns]
+    assert compare_ledgers(Why("", "unsure"), Why("", "unsure")).is_empty()
 
 
 @pytest.mark.parametrize("bins", [1, 4, 5, 400])

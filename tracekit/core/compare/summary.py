@@ -12,7 +12,7 @@ import polars as pl
 
 from tracekit.core.compare.names import normalize_categorical_names_expr
 from tracekit.core.diagnosis.idle import list_idle_times
-from tracekit.core.relations import CALL, THREAD
+from tracekit.core.relations import ACTIVITIES, CALL, KERNELS, THREAD
 from tracekit.core.rollup import groups
 from tracekit.core.series import map_categories_expr
 from tracekit.core.steps import list_notes_by_rank
@@ -46,6 +46,7 @@ class ComparedKind(NamedTuple):
         rows: Function that returns ``name``, ``iteration``, ``count``, ``time_ns`` and ``bytes`` of one trace.
         total: Name of the row that contains the total, "" if the total is the sum of all rows, or None if the kind has
             no total because its rows overlap.
+        tables: Tables, of which a capture with such rows has at least one.
     """
 
     title: str
@@ -53,6 +54,7 @@ class ComparedKind(NamedTuple):
     min_percent: float
     rows: Callable[[SummarySource], pl.DataFrame]
     total: str | None = ""
+    tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,10 +446,17 @@ def _add_iteration_of_end(source: SummarySource, events: pl.LazyFrame) -> pl.Laz
 
 
 KINDS: dict[str, ComparedKind] = {
-    "kernels": ComparedKind("Kernels", "duration", KERNEL_PERCENT, _read_kernel_samples),
-    "ops": ComparedKind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _read_op_samples),
+    "kernels": ComparedKind("Kernels", "duration", KERNEL_PERCENT, _read_kernel_samples, "", KERNELS),
+    "ops": ComparedKind(
+        "Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _read_op_samples, "", ("ops",)
+    ),
     "groups": ComparedKind(
-        "Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _read_group_samples, "(all ops)"
+        "Groups of ops",
+        "time in which GPU activities of the group ran",
+        GPU_PERCENT,
+        _read_group_samples,
+        "(all ops)",
+        ("group_nodes",),
     ),
     "nvtx_gpu": ComparedKind(
         "NVTX ranges on the GPU",
@@ -455,12 +464,21 @@ KINDS: dict[str, ComparedKind] = {
         GPU_PERCENT,
         _read_projected_range_samples,
         None,
+        ("nvtx_ranges",),
     ),
-    "nvtx": ComparedKind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _read_range_samples, None),
-    "api": ComparedKind("API calls", "duration", CPU_PERCENT, _read_api_call_samples),
-    "copies": ComparedKind("Memory copies and sets", "duration", COPY_PERCENT, _read_copy_samples),
-    "idle": ComparedKind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _read_idle_time_samples),
-    "iterations": ComparedKind("Iterations", "duration", CPU_PERCENT, _read_iteration_samples, DURATION),
+    "nvtx": ComparedKind(
+        "NVTX ranges", "duration on the CPU", CPU_PERCENT, _read_range_samples, None, ("nvtx_ranges",)
+    ),
+    "api": ComparedKind("API calls", "duration", CPU_PERCENT, _read_api_call_samples, "", ("api_calls",)),
+    "copies": ComparedKind(
+        "Memory copies and sets", "duration", COPY_PERCENT, _read_copy_samples, "", ("memcpys", "memsets")
+    ),
+    "idle": ComparedKind(
+        "Idle time of GPUs by cause", "idle time", CPU_PERCENT, _read_idle_time_samples, "", ACTIVITIES
+    ),
+    "iterations": ComparedKind(
+        "Iterations", "duration", CPU_PERCENT, _read_iteration_samples, DURATION, (*KERNELS, "ops")
+    ),
 }
 """The kinds of rows that can be compared, keyed by name."""
 MISSING = "missing_{}"

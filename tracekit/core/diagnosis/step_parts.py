@@ -19,6 +19,7 @@ from tracekit.core.steps import is_outlier_expr
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
+    from tracekit.core.diagnosis.answer import Why
     from tracekit.core.diagnosis.events import Events, Step
     from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.rollup import Rollup
@@ -70,6 +71,25 @@ class StepTimes(NamedTuple):
 
     steps: pl.DataFrame
     parts: pl.DataFrame
+
+
+def compare_ledgers(a: Why, b: Why) -> pl.DataFrame:
+    """Return how the parts of a step differ between two answers of ``why``.
+
+    Returns:
+        One row per part of either ledger, the largest change first: ``part``, ``group``, ``time_a_ns``, ``time_b_ns``
+        (time in the median step, or 0) and ``change_ns``. The times of a side add up to its median step.
+    """
+    sides = [
+        pl.DataFrame([(p.part, p.group, p.ns) for p in why.ledger], schema=["part", "group", name], orient="row")
+        for why, name in ((a, "time_a_ns"), (b, "time_b_ns"))
+    ]
+    typed = [rows.cast({"part": pl.String, "group": pl.String, rows.columns[2]: pl.Int64}) for rows in sides]
+    rows = typed[0].join(typed[1], on=["part", "group"], how="full", coalesce=True)
+    rows = rows.with_columns(pl.col("time_a_ns", "time_b_ns").fill_null(0))
+    change = pl.col("change_ns")
+    rows = rows.with_columns(change_ns=pl.col("time_b_ns") - pl.col("time_a_ns"))
+    return rows.sort(change.abs(), "part", descending=[True, False])
 
 
 def measure_step_times(rollup: Rollup) -> StepTimes:
