@@ -98,7 +98,7 @@ def test_each_column_has_one_base(last: int) -> None:
 def test_the_page_says_that_there_is_nothing_to_compare() -> None:
     """An empty capture shows neither totals of 0 nor notes about its iterations."""
     with running(FIXTURES / "empty.sqlite") as viewer:
-        shown = [show(viewer, "/compare", f"?by={by}") for by in KINDS.keys() - {"iterations"}]
+        shown = [show(viewer, "/compare", f"?by={by}&other_capture=0") for by in KINDS.keys() - {"iterations"}]
     for each in shown:
         explained = [text for text in each if text.startswith("No rows in A and B, because no ")]
         assert len(explained) == 1
