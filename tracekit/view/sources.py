@@ -270,7 +270,7 @@ def read_findings(inputs: TableInputs) -> ShownRows:
     rows = read_result(inputs, "recorded_findings")
     frame = rows.frame.with_columns(finding=pl.int_range(pl.len(), dtype=pl.Int64))
     used = [c for c in frame.columns if frame[c].null_count() < frame.height or c in ("table", "column", "value")]
-    return rows._replace(frame=frame.select(used), titles={**rows.titles, "finding": "Finding"})
+    return add_columns(rows, frame.select(used), {"finding": "Finding"}, {"finding": "Number of the finding, from 0."})
 
 
 def read_finding_rows(inputs: TableInputs) -> ShownRows:
