@@ -120,11 +120,13 @@ class Assessment:
         predictions: The predictions, in the order of the captures.
         findings: For each capture of a healthy program, the largest likely saving that is predicted.
         together: For each capture of a program with several causes: the predicted and the true saving of all cures.
+        answers: The answer for each capture.
     """
 
     predictions: list[Prediction] = field(default_factory=list)
     findings: dict[str, float] = field(default_factory=dict)
     together: dict[str, tuple[float, float]] = field(default_factory=dict)
+    answers: dict[str, Why] = field(default_factory=dict)
 
     def add(self, other: Assessment) -> None:
         """Add the predictions for further programs."""
@@ -221,6 +223,7 @@ def assess(programs: Iterable[Program], *, with_step_time: bool = False) -> Asse
                 count = 1 if answer.step.name is not None else steps
                 answer = explain(paths, round(program.sick_ms * 1e6 * count))
             name = program.name if paths[0].name.endswith(".nsys-rep") else f"{program.name} (PyTorch)"
+            result.answers[name] = answer
             if not program.illnesses:
                 result.findings[name] = max((c.saving.likely for c in answer.causes), default=0.0)
             result.predictions += [_find_prediction(name, program, answer, i) for i in program.illnesses]

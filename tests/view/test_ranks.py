@@ -144,7 +144,7 @@ def test_pages_of_ranks_say_which_steps_they_show(viewer: Viewer, tmp_path: Path
         write_capture(tmp_path / f"rank{rank}", **make_loop("step" if rank else "batch"))
     with running(*sorted(tmp_path.iterdir())) as own:
         shown = show(own, "/ranks")
-    assert [text.partition(";")[0] for text in shown if "delimited" in text] == [
+    assert [text.partition(";")[0] for text in shown if "delimited by the range" in text] == [
         "Rank 0: 4 steps, delimited by the range 'batch *'",
         "Rank 1: 4 steps, delimited by the range 'step *'",
     ]

@@ -1,105 +1,119 @@
-"""Build the panel that explains why steps take as long as they do."""
+"""Build the panel that explains why steps take as long as they do: those of a job or of a capture."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import TracekitError
-from tracekit.plots import bars
+from tracekit.pages.answer import TITLE, TITLE_OF_RANKS, build_answer
 from tracekit.text.elements import tag
-from tracekit.view import components, ranks
+from tracekit.text.explanations import KERNELS_TITLE
+from tracekit.trace import get_trace_view
+from tracekit.view import components, grid, ranks, sources
+from tracekit.view.state import CaptureAggregation, make_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
-    from tracekit.text.explanations import CauseText, Explanation
-    from tracekit.view.captures import ViewedCaptures
+    from tracekit.pages.answer import MakeUrl
+    from tracekit.text.elements import Content, Element
+    from tracekit.text.explanations import Explanation
     from tracekit.view.pages import Context
-    from tracekit.view.state import CaptureAggregation, PageState
 
-TITLE = "Why a step takes this long"
-TITLE_OF_RANKS = "Why a step of the job takes this long"
-_SCOPE_OF_RANKS = "The ranks are examined without their warm-up, whatever iterations are aggregated on other pages."
+_SCOPE_OF_RANKS = "The ranks are examined without their warm-up, whatever steps the other panels show."
 _ACTIVITY = "explaining the steps"
 _STATUS = "The steps are being examined …"
+_LIMITS = {"limiter": "Limiter", "time_percent": "Time", "name": "Kernel"}
+_MAX_LIMITS = 8
 
 
-def build_panel_of_capture(context: Context) -> Any:
-    """Return a panel that explains the aggregated iterations of the page, or None without GPU activities."""
-    if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
-        return None
-    explain = partial(context.capture.explain, context.state.at)
+def build_panel(context: Context) -> Content:
+    """Return a panel that explains the steps of the job if the captures are its ranks, and else those of the capture.
+
+    If the scope selects a single rank, its capture is explained.
+    """
+    is_quick = len(context.captures) == 1 and not _has_much_to_explain(context)
     key = ("why", context.state.at)
-    compute = partial(_build_panel, TITLE, explain, context.state)
-    return context.build_later(key, TITLE, compute, _ACTIVITY, _STATUS)
+    if is_quick:
+        return context.captures.get_cached_result(key, partial(_build_panel, context))  # type: ignore[no-any-return]
+    return context.build_later(key, TITLE, partial(_build_panel, context), _ACTIVITY, _STATUS)  # type: ignore[no-any-return]
+
+
+def build_panel_of_ranks(context: Context) -> Content:
+    """Return a panel that explains the steps of a job, with the rank whose steps take longest."""
+    compute = partial(_build_panel_of_job, context)
+    return context.build_later(  # type: ignore[no-any-return]
+        ("why of ranks", context.state.at), TITLE_OF_RANKS, compute, _ACTIVITY, _STATUS
+    )
 
 
 def list_causes(context: Context) -> list[str]:
-    """Return the names of the causes that the panel of the capture lists.
+    """Return the names of the causes of the capture.
 
     Raises:
         TracekitError: The steps cannot be explained.
     """
-    if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
-        return []
-    explanation = context.capture.explain(context.state.at)
+    explanation = _explain_capture(context)
     return [cause.cause for cause in explanation.causes] if explanation.is_answered else []
 
 
-def build_panel_of_ranks(context: Context) -> Any:
-    """Return a panel that explains the steps of a job, with the rank whose steps take longest."""
-    key = ("why of ranks", context.state.at.ranks, context.state.at.devices)
-    explain = partial(_explain_ranks, context.captures, context.state.at)
-    compute = partial(_build_panel, TITLE_OF_RANKS, explain, None)
-    return context.build_later(key, TITLE_OF_RANKS, compute, _ACTIVITY, _STATUS)
+def _has_much_to_explain(context: Context) -> bool:
+    return context.capture.has_rows_in_any(*schemas.list_tables("activity"), "ncu_launches")
 
 
-def _explain_ranks(captures: ViewedCaptures, at: CaptureAggregation) -> Explanation:
-    return write_explanation(ranks.get_selected_ranks(captures, at).why())
+def _explain_capture(context: Context) -> Explanation:
+    return get_trace_view(context.capture.get_aggregated_trace(context.state.at)).explanation()
 
 
-def _build_panel(title: str, explain: Callable[[], Explanation], state: PageState | None) -> Any:
-    """Return a panel with the sentence, the ledger, the causes, the warm-up and notes, or None without an answer.
+def _explain_job(context: Context) -> Explanation:
+    at = CaptureAggregation(ranks=context.state.at.ranks, devices=context.state.at.devices)
+    explain = lambda: write_explanation(ranks.get_selected_ranks(context.captures, at).why())  # noqa: E731
+    return context.captures.get_cached_result(("explanation of ranks", at), explain)  # type: ignore[no-any-return]
 
-    Args:
-        title: Heading of the panel.
-        explain: Function that returns the explanation.
-        state: State of the page of the capture to which links lead, or None for no links.
-    """
+
+def _build_panel(context: Context) -> Element:
+    is_of_job = len(context.state.at.ranks) != 1 and ranks.get_rank_set(context.captures) is not None
+    if is_of_job:
+        return _build_panel_of_job(context)
     try:
-        explanation = explain()
+        explanation = _explain_capture(context)
+        beside = _build_limits(context) if explanation.ledger_title == KERNELS_TITLE else None
     except TracekitError as error:
-        return components.build_panel(title, [components.build_error_message(error)])
-    if not explanation.is_answered:
-        return None
-    parts: list[Any] = [tag.p(explanation.sentence, class_="answer")]
-    if state is None:
-        parts.append(tag.p(_SCOPE_OF_RANKS, class_="dimmed"))
-    if explanation.ledger:
-        drawn = bars.draw_ledger(explanation.ledger, title=title)
-        parts.append(components.build_graph(drawn))
-    if explanation.causes:
-        parts.append(tag.ol([_build_cause(cause, state) for cause in explanation.causes], class_="advice"))
-    if explanation.together:
-        parts.append(tag.p(explanation.together))
-    if explanation.cold:
-        drawn = bars.draw_ledger(explanation.cold_ledger, title=title)
-        parts.append(tag.details([tag.summary(f"Warm-up: {explanation.cold}"), components.build_graph(drawn)]))
-    if explanation.ranks:
-        parts.append(tag.ul([tag.li(text) for text in explanation.ranks], class_="advice"))
-    parts += [tag.p(f"Note: {note}", class_="dimmed") for note in explanation.notes]
-    return components.build_panel(title, parts)
+        return components.build_panel(TITLE, [components.build_error_message(error)])
+    return build_answer(explanation, create_url_maker(context), beside=beside)
 
 
-def _build_cause(cause: CauseText, state: PageState | None) -> Any:
-    """Return a list item with a cause: its saving, evidence, change, and a link to its longest occurrence."""
-    parts: list[Any] = [tag.strong(f"{cause.title}: {cause.saving}"), tag.p(cause.evidence)]
-    parts += [tag.p(text, class_="dimmed") for text in (cause.functions, cause.missing) if text]
-    parts += [tag.p(text) for text in (cause.change, cause.check) if text]
-    if state is not None and cause.start_ns is not None and cause.end_ns is not None:
-        url = state.make_url("timeline", start=str(cause.start_ns), end=str(cause.end_ns))
-        parts.append(tag.p(components.build_link("Show in timeline", url)))
-    return tag.li(parts)
+def _build_panel_of_job(context: Context) -> Element:
+    try:
+        explanation = _explain_job(context)
+    except TracekitError as error:
+        return components.build_panel(TITLE_OF_RANKS, [components.build_error_message(error)])
+    follows = context.state.at.is_default
+    note = None if follows else tag.p(_SCOPE_OF_RANKS, class_="dimmed")
+    return build_answer(explanation, create_url_maker(context), beside=note)
+
+
+def create_url_maker(context: Context) -> MakeUrl:
+    """Return the function with which answers link to pages: those of the capture of a rank, or else of this capture."""
+    state, by_rank = context.state, ranks.list_captures_by_rank(context.captures)
+
+    def make(page: str, rank: int | None, parameters: Mapping[str, str]) -> str | None:
+        if rank is not None and rank in by_rank:
+            chosen = (rank,) if page == "" else state.at.ranks
+            return make_url(
+                page, CaptureAggregation(by_rank[rank].index, ranks=chosen, devices=state.at.devices), parameters
+            )
+        return None if page == "" else state.make_url(page, **parameters)
+
+    return make
+
+
+def _build_limits(context: Context) -> Element:
+    """Return a table of the kernels that Nsight Compute measured, with what limits them."""
+    rows = sources.convert_report_rows(context.read_report("ncu_limiter"), "ncu_limiter").frame
+    link = components.build_link("All kernels and their rates", context.state.make_url("roofline"))
+    shown = grid.build_plain_table(rows.head(_MAX_LIMITS), _LIMITS, "What limits the longest kernels")
+    return tag.div(shown, tag.p(link))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -19,8 +21,15 @@ from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.model import Model, build_model
 from tracekit.core.diagnosis.replay import ModelReplay
+from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import TracekitError
+from tracekit.pages.answer import build_waterfall
 from tracekit.plan.tables import get_rollup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.text.explanations import LedgerRow
 
 GPU_WORK = (
     *("ddp2.sqlite", "gpu_metrics.sqlite", "graph_node.sqlite", "jax_mlp.sqlite", "mpi_rank0.sqlite", "um.sqlite"),
@@ -30,6 +39,17 @@ GPU_WORK = (
     *("payloads/xla.nsys-rep", "steps/annotated.pt.trace.json.gz", "steps/gpt.pt.trace.json.gz"),
     *("steps/nested.sqlite", "steps/stacks.pt.trace.json.gz"),
 )
+
+
+def check_waterfall(rows: Sequence[LedgerRow], total_ns: int) -> None:
+    """Check that the bars of a waterfall follow one another, and end where the time ends."""
+    page = str(build_waterfall(rows, total_ns, "Time"))
+    bars = re.findall(r'data-start="(\d+)" data-ns="(\d+)"', page)
+    end = 0
+    for start, length in ((int(a), int(b)) for a, b in bars):
+        assert start == end
+        end += length
+    assert (len(bars), end) == (len(rows), total_ns)
 
 
 def check_figures(answer: Why) -> None:
@@ -42,6 +62,9 @@ def check_figures(answer: Why) -> None:
         assert answer.status in {"not_recorded", "not_applicable"}
         return
     assert sum(part.ns for part in answer.ledger) == step.median_ns
+    texts = write_explanation(answer)
+    check_waterfall(texts.ledger, step.median_ns)
+    check_waterfall(texts.cold_ledger, texts.cold_ns)
     check_ledger(answer.ledger, step.total_ns)
     if answer.cold is not None:
         check_ledger(answer.cold.ledger, answer.cold.total_ns)

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import html
 import statistics
 
 import pytest
 from tests import why_truth
 from tests.conftest import FIXTURES
 from tests.why_truth import Assessment, Program
+from tracekit.core.diagnosis.texts import write_explanation
+from tracekit.pages.answer import build_answer
+from tracekit.text import format_duration
 
 PROGRAMS = {p.name: p for p in why_truth.read_programs(FIXTURES / "why" / "truth.jsonl")}
 
@@ -25,6 +29,27 @@ def test_the_true_cause_is_first(assessment: Assessment) -> None:
     firsts = assessment.firsts
     assert len(firsts) >= 14
     assert {p.capture: p.first for p in firsts if not p.is_right} == {}
+
+
+def test_the_first_screen_names_the_true_cause_and_its_cost(assessment: Assessment) -> None:
+    """The sentence and the first of the causes name it. Where a capture cannot show the cause, they say so."""
+    for prediction in assessment.firsts:
+        answer = assessment.answers[prediction.capture]
+        texts = write_explanation(answer)
+        screen = str(build_answer(texts))
+        name = html.escape(texts.causes[0].title)
+        assert screen.index(html.escape(texts.sentence)) < screen.index(f"<h4>{name}")
+        if prediction.is_unknowable:
+            assert "Cannot tell" in screen
+            assert "unsure: may save " in screen
+            continue
+        cause, cost = answer.causes[0], format_duration(texts.causes[0].saving_ns)
+        assert cause.cause in prediction.illness.causes
+        assert cause.cause.replace("_", " ") in texts.sentence
+        assert f"about {cost} ({cause.saving.likely:.0%})" in texts.sentence
+        assert f">{cost}</data>" in screen
+    for name in assessment.findings:
+        assert "Nothing to gain" in str(build_answer(write_explanation(assessment.answers[name])))
 
 
 def test_the_median_error_of_savings_is_small(assessment: Assessment) -> None:

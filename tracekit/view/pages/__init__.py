@@ -211,7 +211,7 @@ class Page:
 
     def build_content(self, context: Context) -> list[Any]:
         """Return the components of the page: the heading, and the declared or built content."""
-        heading: list[Content] = [tag.h1(self.title)]
+        heading: list[Content] = [tag.h1(self.title, class_=None if self.name else "hidden")]
         if self.about:
             heading.append(tag.p(self.about, class_="dimmed"))
         if self.shows_whole_capture and context.capture.has_rows_in_any(*WITH_ITERATIONS):

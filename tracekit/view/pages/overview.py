@@ -1,4 +1,4 @@
-"""The page "Overview": why steps take long, utilization, iterations, the longest ops and kernels, and advice."""
+"""The page "Overview": why steps take long, further findings, numbers, the longest ops and kernels, and charts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
+from tracekit.pages.values import NANOSECONDS, build_value
+from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices, select_warnings
 from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.trace import Trace
     from tracekit.view.pages import Context
 
@@ -37,23 +40,34 @@ def build_page(context: Context) -> list[Any]:
         context.build_figure("iterations", f"Iterations, {_WHOLE_CAPTURE}"),
         context.build_figure("utilization_over_time", f"GPU utilization over time, {_WHOLE_CAPTURE}"),
     ]
-    notices = list_notices(get_trace_view(context.capture.trace))
+    tables = _build_top_ops_table(context, trace), _build_top_kernels_table(context)
     parts = [
-        *(tag.p(notice, class_="warning") for notice in notices),
-        explanations.build_panel_of_capture(context),
+        explanations.build_panel(context),
+        _build_notices(context),
+        _build_capture_note(context),
         *components.build_step_notes(context),
         _build_number_cards(context, trace),
-        tag.div([each for each in small if each is not None], class_="columns"),
-        _build_recorded_messages_panel(context),
         _build_advice_panel_later(context),
+        tag.div([each for each in tables if each], class_="pair"),
+        tag.div([each for each in small if each is not None], class_="columns"),
         *wide,
-        tag.div(
-            [each for each in (_build_top_ops_table(context, trace), _build_top_kernels_table(context)) if each],
-            class_="pair",
-        ),
+        _build_recorded_messages_panel(context),
         _build_system_panel(trace),
     ]
     return [part for part in parts if part is not None]
+
+
+def _build_notices(context: Context) -> Any:
+    """Return a list of the warnings of the profiler and of what was not recorded, or None if there are none."""
+    notices = list_notices(get_trace_view(context.capture.trace))
+    return tag.ul([tag.li(notice) for notice in notices], class_="warning notices") if notices else None
+
+
+def _build_capture_note(context: Context) -> Any:
+    """Return a sentence that states which of several captures the following panels show, or None for a single one."""
+    if len(context.captures) == 1:
+        return None
+    return tag.p("The following panels show only ", tag.strong(context.capture.name), ".", class_="dimmed")
 
 
 def _build_number_cards(context: Context, trace: Trace) -> Any:
@@ -113,7 +127,7 @@ def _build_kernel_cards(trace: Trace) -> list[Any]:
 
 
 _WHOLE_CAPTURE, _AGGREGATED = "whole capture", "aggregated iterations"
-_ADVICE = f"Advice, {_AGGREGATED}"
+_ADVICE = f"Further findings, {_AGGREGATED}"
 _PLACES = (_AGGREGATED, "other iterations", "outside of iterations")
 
 
@@ -192,7 +206,12 @@ def _build_advice_panel(context: Context) -> Any:
         return components.build_panel(_ADVICE, [tag.p(explain_missing_advice(view))])
     items = []
     for row in findings.iter_rows(named=True):
-        parts = [tag.strong(row["Problem"]), tag.p(row["Evidence"]), tag.p(row["Advice"], class_="dimmed")]
+        parts = [
+            tag.strong(row["Problem"]),
+            _build_cost(row),
+            tag.p(row["Evidence"]),
+            tag.p(row["Advice"], class_="dimmed"),
+        ]
         page = EVIDENCE.get(row["Rule"])
         links = [components.build_link("Evidence", context.state.make_url(page))] if page else []
         if row["Start (ns)"] is not None:
@@ -202,9 +221,18 @@ def _build_advice_panel(context: Context) -> Any:
     return components.build_panel(_ADVICE, [tag.p(ABOUT_RULES), tag.ol(items, class_="advice")])
 
 
+def _build_cost(row: Mapping[str, Any]) -> Any:
+    """Return the time of a finding and its share, as far as they are known."""
+    if row["Time (ns)"] is None:
+        return None
+    share = "" if row["Time (%)"] is None else f" ({row['Time (%)']:.1f}%)"
+    return tag.span(": ", build_value(row["Time (ns)"], NANOSECONDS), share)
+
+
 def _build_recorded_messages_panel(context: Context) -> Any:
-    """Return a panel with the warnings and findings that the profiler recorded, or None if there are none."""
-    rows = get_trace_view(context.capture.trace).figure_rows("recorded_messages")
+    """Return a panel with what the profiler recorded besides the warnings above, or None if there is nothing."""
+    messages = get_trace_view(context.capture.trace).figure_rows("recorded_messages")
+    rows = messages.join(select_warnings(messages), on=messages.columns, how="anti", nulls_equal=True)
     if rows.is_empty():
         return None
     titles = {
@@ -235,7 +263,10 @@ def _build_system_panel(trace: Trace) -> Any:
     }
     info = trace.info
     rows = [(title, str(info[name])) for name, title in names.items() if info.get(name)]
-    rows += [(f"GPU {device}", name or "") for device, name in trace.devices.select("device_id", "name").iter_rows()]
+    rows += [
+        (f"GPU {device}", name or "")
+        for device, name in trace.devices.sort("device_id").select("device_id", "name").iter_rows()
+    ]
     if not rows:
         return None
     body = [tag.tr([tag.th(title, scope="row"), tag.td(value)]) for title, value in rows]
