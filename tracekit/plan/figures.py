@@ -99,7 +99,9 @@ class Plots:
         """Draw the duration of each iteration, divided into the parts of ``time_breakdown``.
 
         Iterations that are not aggregated, such as the warm-up, are gray. If there are many iterations, each bar shows
-        the mean of several consecutive iterations, and a marker the longest of them.
+        the mean of several consecutive iterations, and a line connects the shortest and the longest of them. Outliers
+        are marked, and the longest of them are named. If the warm-up or an outlier is much longer than the other
+        iterations, it is cut off, and its label states its duration.
 
         Args:
             dark: Whether to use the dark template.
@@ -194,7 +196,8 @@ class Plots:
         """Draw the utilization of each GPU over time, from the first to the last activity of the GPUs.
 
         The utilization in a time bin is the exact time during which kernels, CUDA graphs or memory operations ran on
-        the GPU, divided by the duration of the bin.
+        the GPU, divided by the duration of the bin. A band extends from the lowest to the highest utilization in the
+        sixteenths of each bin.
 
         Args:
             bins: Number of bins of equal duration, at most 4,000 for all GPUs together.
@@ -208,6 +211,9 @@ class Plots:
 
     def memory_usage(self, *, dark: bool = False) -> Figure:
         """Draw the memory in use on each device over time, by kind of memory, and mark its peaks.
+
+        If there are many changes, the line shows the last one in each time bin, and a band the least and the most
+        memory in use.
 
         Args:
             dark: Whether to use the dark template.
@@ -251,7 +257,8 @@ class Plots:
     def queue_length(self, streams: int = 8, *, dark: bool = False) -> Figure:
         """Draw how many operations of each stream were launched and have not started, over time.
 
-        If there are many operations, only the smallest, the largest and the last length in each time bin are drawn.
+        If there are many operations, the line shows the last length in each time bin, and a band the shortest and the
+        longest queue.
 
         Args:
             streams: Maximum number of streams, those with the longest queues.
@@ -265,7 +272,8 @@ class Plots:
     def metrics(self, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
         """Draw sampled GPU metrics over time.
 
-        If there are many samples, only the smallest, the largest and the last sample of each time bin are drawn.
+        If there are many samples, the line shows the median of each time bin, and a band the lowest and the highest
+        sample.
 
         Args:
             names: Names of the metrics. If None, the eight percentage metrics with the highest values are drawn.

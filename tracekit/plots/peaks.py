@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _MAX_NAMED = 8
-_OUTLIER_FACTOR, _WARM_UP_FACTOR = 4, 1.5
+_OUTLIER_FACTOR, _WARM_UP_FACTOR = 8, 1.5
 _ROOM = 1.12
 
 
@@ -38,7 +38,7 @@ class Peak(NamedTuple):
 def choose_highest_duration(usual: Iterable[int], outliers: Iterable[int], warm_up: Iterable[int]) -> int | None:
     """Return the highest duration that a chart shows, or None if it shows all.
 
-    Outliers are cut off if they are more than 4 times as long as the longest usual duration, and the warm-up if it is
+    Outliers are cut off if they are more than 8 times as long as the longest usual duration, and the warm-up if it is
     more than 1.5 times as long. If there are no usual durations, nothing is cut off.
     """
     longest = max(usual, default=0)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Json = Mapping[str, Any]
 
 _HEIGHT, _MIN_PLOT_HEIGHT = 340, 40
-_ROW_PIXELS, _MAX_ROWS_PIXELS = 26, 1000
+_ROW_PIXELS, _MAX_ROWS_PIXELS, _MAX_STRETCH = 26, 1000, 1.5
 _LINE_PIXELS, _TITLE_PIXELS, _LEGEND_PIXELS = 18, 20, 20
 _MAX_LABEL_SHARE = 0.34
 _MAX_LEGEND_ROWS, _MAX_LEGEND_PIXELS = 6, 260
@@ -205,8 +205,11 @@ def _draw_subplots(
     entries, legend_height = _draw_legend(legend, width)
     legend_height += 24 if keys else 0
     below = _LINE_PIXELS + (_TITLE_PIXELS if any(plot.x.title for plot in plots.values()) else 0) + 6
-    top = 18.0 if layout.get("annotations") else 8.0
-    plot_height = height - top - below - legend_height if height else _choose_plot_height(plots, layout, rows)
+    top = 22.0 if layout.get("annotations") else 8.0
+    plot_height = _choose_plot_height(plots, layout, rows)
+    if height:
+        room = height - top - below - legend_height
+        plot_height = room if rows is None else min(room, _MAX_STRETCH * plot_height)
     plot_height = max(plot_height, _MIN_PLOT_HEIGHT)
     drawn: list[Element] = []
     for nth, (name, plot) in enumerate(plots.items()):
@@ -424,7 +427,7 @@ def _draw_annotations(notes: Iterable[Json], x: Scale, y: Scale, area: Area) -> 
             neighbors = [side for left, right, _ in placed for side in (right + 6 + half, left - 6 - half)]
             near = [c for c in neighbors if abs(c - center) < half and area.left <= c - half < c + half <= area.right]
             nearest = sorted((abs(c - center), c) for c in near)
-            places = [(c, area.top - 5) for c in (center, *(c for _, c in nearest))]
+            places = [(c, area.top - 8) for c in (center, *(c for _, c in nearest))]
         else:
             row = max(y.place(value) - 8, area.top + 4)
             places = [(center, row), (center, max(row - 13, area.top + 4))]
