@@ -98,9 +98,6 @@ def take(picture: Picture, browser: Browser, viewer: Viewer) -> bytes:
         elif picture.select:
             tab.page.evaluate("() => scrollTo(0, 0)")
         tab.page.mouse.move(0, HEIGHT - 1)
-        if picture.name == "timeline":
-            tab.page.wait_for_selector("#perfetto[data-zoomed=yes]", state="attached")
-            tab.page.wait_for_timeout(5000)
         tab.page.wait_for_load_state("networkidle")
         tab.page.wait_for_timeout(1000)  # animations end
         png = tab.page.screenshot()

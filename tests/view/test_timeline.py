@@ -142,10 +142,10 @@ def test_steps_causes_and_idle_times_are_tracks() -> None:
     steps = amp_trace().correlate().rollup().frame("iterations").collect()
     assert (
         drawn.sort("start").select("id", "start", "end").rows()
-        == steps.select("iteration", "start_ns", "end_ns").rows()
+        == steps.select("iteration", "window_start_ns", "window_end_ns").rows()
     )
     assert drawn["name"].str.contains("warm-up").to_list() == [True, False, False, False]
-    built = answer(captures, f"parts=causes&start={steps['start_ns'][1]}&width=10000")
+    built = answer(captures, f"parts=causes&start={steps['window_start_ns'][1]}&width=10000")
     answered = amp_trace().why()
     causes = next(each for each in built["tracks"] if each["label"].startswith("Causes"))
     occurrences = tracks.list_occurrences(amp_trace(), answered.causes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import polars as pl
 
+from tracekit.core.diagnosis.ledger import IDLE_PARTS
 from tracekit.exporters.timeline import batches, kinds
 from tracekit.exporters.timeline.exporter import BY_DEFAULT, ON_REQUEST
 from tracekit.exporters.timeline.tracks import TrackNames
@@ -49,17 +50,22 @@ MAX_TRACKS = 400
 """Maximum number of tracks of a part. Others are counted."""
 _KINDS = tuple(kind for stage in kinds.STAGES for kind in stage)
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
-COMMUNICATION, STEP, WARM_UP, IDLE, CAUSE = range(250, 255)
-"""Codes of events that are no kinds of their own: kernels of NCCL, and annotations."""
+IDLE, COMMUNICATION, STEP, WARM_UP, CAUSE = 200, 250, 251, 252, 253
+"""Codes of events that are no kinds of their own: kernels of NCCL, and annotations. Each part of the idle time has its
+own code from ``IDLE`` on."""
 _COLORS = {
     **{_CODES[kind]: kind.table for kind in _KINDS},
     COMMUNICATION: "communication",
     STEP: "step",
     WARM_UP: "warm-up",
-    IDLE: "idle",
     CAUSE: "cause",
+    **{IDLE + number: f"idle-{number}" for number in range(len(IDLE_PARTS))},
 }
-_TABLES = {COMMUNICATION: "kernels", STEP: "iterations", WARM_UP: "iterations", IDLE: "", CAUSE: ""}
+_TABLES = {
+    **dict.fromkeys(_COLORS, ""),
+    **{_CODES[kind]: kind.table for kind in _KINDS},
+    COMMUNICATION: kinds.KERNELS.table,
+}
 _NCCL = "(?i)nccl"
 _LARGEST_TIME = 1 << 61
 
@@ -122,7 +128,7 @@ class TracksOfPart(NamedTuple):
 
 def get_kind(code: int) -> Kind:
     """Return what the code of an event stands for."""
-    table = _TABLES[code] if code in _TABLES else _KINDS[code].table
+    table = _TABLES[code]
     return Kind("nvtx_ranges" if table == "nvtx_projections" else table, _COLORS[code])
 
 
@@ -338,16 +344,16 @@ def _read_counters(
 
 
 def _read_steps(trace: Trace) -> Iterator[EventTrack]:
-    """Yield the track of the steps. Steps that overlap, because the CPU runs ahead of the GPU, are on several lanes."""
-    columns = ("iteration", "start_ns", "end_ns", "name", "is_warm_up")
+    """Yield the track of the windows of the steps, in which the CPU and the GPU work on them."""
+    columns = ("iteration", "window_start_ns", "window_end_ns", "name", "is_warm_up")
     steps = trace.frame("iterations").select(columns).collect()
     if not steps.height or (steps.height == 1 and steps["name"][0] is None):
         return
     warm_up = pl.col("is_warm_up").fill_null(value=False)
     name = pl.coalesce(pl.col("name"), pl.format("step {}", "iteration"))
     rows = steps.select(
-        "start_ns",
-        "end_ns",
+        start_ns="window_start_ns",
+        end_ns="window_end_ns",
         code=pl.when(warm_up).then(pl.lit(WARM_UP, pl.UInt8)).otherwise(pl.lit(STEP, pl.UInt8)),
         name=pl.when(warm_up).then(name + " (warm-up)").otherwise(name),
         id="iteration",
@@ -378,8 +384,11 @@ def _read_annotations(trace: Trace, causes: Sequence[CauseOfTime]) -> Iterator[E
         count = sum(own.count for cause in causes for own in cause.rows)
         partly = f" (first {occurrences.height:,} of {count:,})" if count > occurrences.height else ""
         yield _create_annotation(CAUSES, 0, f"Causes{partly}", rows)
+    codes = {part: IDLE + number for number, part in enumerate(IDLE_PARTS)}
     idle = view.list_idle_times().with_columns(
-        code=pl.lit(IDLE, pl.UInt8), name=pl.col("cause").str.replace_all("_", " "), id=pl.lit(None, pl.Int64)
+        code=pl.col("cause").replace_strict(codes, return_dtype=pl.UInt8),
+        name=pl.col("cause").str.replace_all("_", " "),
+        id=pl.lit(None, pl.Int64),
     )
     split = idle.partition_by("process_id", "device_id", as_dict=True, maintain_order=True)
     for number, ((process, device), own) in enumerate(split.items(), 1):

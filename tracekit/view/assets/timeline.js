@@ -37,7 +37,7 @@
       "other", "focus"];
     colors = Object.fromEntries(names.map((name) => [name, get(name)]));
     colors.names = [0, 1, 2, 3, 4, 5, 6, 7].map((number) => get(`name-${number}`));
-    colors.idle = [0, 1, 2, 3, 4, 5].map((number) => get(`idle-${number}`));
+    colors.idle = [0, 1, 2, 3, 4, 5, 6, 7].map((number) => get(`idle-${number}`));
   };
   const hash = (text) => {
     let value = 7;
@@ -47,7 +47,8 @@
   const colorOf = (color, name, part) => {
     if (part === "ranges" && color !== "syncs") return colors.projection;
     if (color === "kernels" || color === "nvtx_ranges") return colors.names[hash(name) % colors.names.length];
-    if (color === "idle" || color === "cause") return colors.idle[hash(name) % colors.idle.length];
+    if (color === "cause") return colors.idle[hash(name) % colors.idle.length];
+    if (color.startsWith("idle-")) return colors.idle[Number(color.slice(5)) % colors.idle.length];
     return colors[color === "warm-up" ? "cold" : color] || colors.other;
   };
 
@@ -342,7 +343,7 @@
     }
     context.globalAlpha = 1;
     context.fillStyle = colors.label;
-    context.fillText(String(Number(high.toPrecision(4))), 3, y + 8);
+    context.fillText(high.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 4 }), 3, y + 8);
   };
   const placeOfKey = (key) => {
     for (const row of state.rows) {
