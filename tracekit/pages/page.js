@@ -124,6 +124,19 @@
   document.addEventListener("input", (event) => {
     if (event.target instanceof Element && event.target.matches(".table > .search input")) searchRows(event.target);
   });
+  /* On paper, the evidence of causes and the warm-up are not collapsed. */
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll(".answer details:not([open])").forEach((each) => {
+      each.open = true;
+      each.dataset.printed = "";
+    });
+  });
+  addEventListener("afterprint", () => {
+    document.querySelectorAll("details[data-printed]").forEach((each) => {
+      each.open = false;
+      delete each.dataset.printed;
+    });
+  });
   systemIsDark.addEventListener("change", showSwitches);
 
   /* Parts of pages that arrive later get the chosen units, too. */
