@@ -18,6 +18,7 @@ from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.pages.columns import ColumnText, describe_column
 from tracekit.pages.tables import build_cell_content, build_column_heading, choose_column_class
+from tracekit.pages.tables import build_table as build_whole_table
 from tracekit.pages.values import build_value
 from tracekit.text.elements import Element, tag
 from tracekit.view import downloads
@@ -775,25 +776,18 @@ def _shorten_middle(text: str, length: int) -> str:
 def build_plain_table(
     frame: pl.DataFrame, titles: Mapping[str, str], caption: str, links: Sequence[Content] = ()
 ) -> Element:
-    """Return an HTML table without controls that shows a frame. Numbers are right-aligned.
+    """Return a table of all rows of a frame, which the browser sorts.
 
     Args:
         frame: The rows, all of which are shown.
-        titles: Heading of each column to show, by column name.
+        titles: Heading of each column to show, by column name. Columns that the frame does not have are omitted.
         caption: Caption of the table.
         links: Components of an additional last column, one per row. If empty, this column is omitted.
     """
-    units = {c: describe_column(c).unit for c in titles if c in frame.columns}
-    heads = [tag.th(_UNIT.sub("", titles[c]), scope="col", class_=_align(frame, c)) for c in units]
-    rows = []
-    for number, row in enumerate(frame.select(units.keys()).iter_rows(named=True)):
-        cells = [tag.td(build_cell_content(row[c], unit), class_=_align(frame, c)) for c, unit in units.items()]
-        rows.append(tag.tr(*cells, tag.td(links[number]) if links else None))
-    head = tag.thead(tag.tr(*heads, tag.td() if links else None))
-    table = tag.table(tag.caption(caption), head, tag.tbody(*rows))
-    return tag.div(table, class_="scroll", role="region", tabindex=0, aria_label=f"Table: {caption}")
-
-
-def _align(frame: pl.DataFrame, column: str) -> str | None:
-    """Return the CSS class that aligns the cells of a column."""
-    return "number" if frame.schema[column].is_numeric() else None
+    names = [c for c in titles if c in frame.columns]
+    columns = [ColumnText(c, _UNIT.sub("", titles[c]), describe_column(c).unit) for c in names]
+    rows: list[tuple[Any, ...]] = frame.select(names).rows()
+    if links:
+        columns.append(ColumnText("link", "Link"))
+        rows = [(*row, link) for row, link in zip(rows, links, strict=True)]
+    return build_whole_table(caption, columns, rows)

@@ -93,12 +93,15 @@
   const formOf = (element) => (element.form?.classList.contains("table-form") ? element.form : null);
   const submit = (form) => load(tableOf(form).dataset.table, [...new FormData(form)]);
 
-  /* Shift and a click sort by a further column. */
-  const addSortColumn = (name, url) => {
-    const key = `${name}.sort`;
-    const [column, direction] = (url.searchParams.get(key) || "").split(":");
-    const before = (find(name).dataset.sort || "").split(",").filter((each) => each && each.split(":")[0] !== column);
-    if (direction) url.searchParams.set(key, [...before, `${column}:${direction}`].join(","));
+  /* Shift and a click sort by a further column, or change the direction of one of several columns. */
+  const addSortColumn = (section, link, url) => {
+    const key = `${section.dataset.table}.sort`;
+    const { column } = link.closest("th").dataset;
+    const direction = (url.searchParams.get(key) || "").split(":")[1];
+    const order = section.dataset.sort.split(",").filter(Boolean);
+    const place = order.findIndex((each) => each.split(":")[0] === column);
+    order.splice(place < 0 ? order.length : place, place < 0 ? 0 : 1, ...(direction ? [`${column}:${direction}`] : []));
+    url.searchParams.set(key, order.join(",") || "none");
   };
 
   const copy = (link) =>
@@ -125,7 +128,7 @@
     event.preventDefault();
     const url = new URL(link.href);
     const name = section.dataset.table;
-    if (event.shiftKey) addSortColumn(name, url);
+    if (event.shiftKey) addSortColumn(section, link, url);
     load(name, [...url.searchParams]);
   }, true);
   addEventListener("submit", (event) => {
