@@ -50,7 +50,8 @@ def draw_group_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
     known = [d for d in DIRECTION_COLORS if d and d in nodes["direction"]]
     shown = {d: convert_to_dark_colors(DIRECTION_COLORS[d]) if dark else DIRECTION_COLORS[d] for d in known}
     legend = [f'<span style="color:{shown[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
-    return drawn.update_layout(title_subtitle_text="   ".join(legend))
+    entries = [(shown[d], _DIRECTIONS[d]) for d in known]
+    return drawn.update_layout(title_subtitle_text="   ".join(legend), meta={"legend": entries})
 
 
 def draw_nvtx_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
@@ -90,7 +91,7 @@ def draw_call_stacks(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
         for name, module, value, own in rows
     ]
     levels = min(1 + max(_compute_node_levels(nodes).values()), _STACK_LEVELS)
-    return _draw_icicle(
+    drawn = _draw_icicle(
         nodes,
         names,
         [colors.get(module or "", DIRECTION_COLORS[None]) for module in nodes["module"]],
@@ -100,6 +101,8 @@ def draw_call_stacks(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
         height=80 + _STACK_LEVEL_PIXELS * levels,
         levels=levels,
     )
+    entries = [(color, format_short_label(module)) for module, color in [*colors.items()][: len(COLORS)]]
+    return drawn.update_layout(meta={"legend": entries})
 
 
 _STACK_LEVELS, _STACK_LEVEL_PIXELS = 40, 22

@@ -103,7 +103,18 @@ def write_rectangle(left: float, top: float, right: float, bottom: float) -> str
 
 def write_line(points: Iterable[tuple[float, float]]) -> str:
     """Return the path of a line through points."""
-    return "M" + "L".join(f"{write_number(x)} {write_number(y)}" for x, y in points)
+    path: list[str] = []
+    last = ("", "")
+    for point in points:
+        x, y = write_number(point[0]), write_number(point[1])
+        if not path:
+            path.append(f"M{x} {y}")
+        elif x != last[0]:
+            path.append(f"H{x}" if y == last[1] else f"L{x} {y}")
+        elif y != last[1]:
+            path.append(f"V{y}")
+        last = (x, y)
+    return "".join(path)
 
 
 def write_symbol(symbol: Any, x: float, y: float, size: float) -> str:
@@ -175,7 +186,8 @@ def draw_tooltip_areas(series: Sequence[Sequence[Mark]], area: Area, *, vertical
     for (first, last), by_series in zip(itertools.pairwise(edges), largest, strict=True):
         if by_series:
             box = (area.left, first, area.right, last) if vertical else (first, area.top, last, area.bottom)
-            text = "<br>".join(mark.tooltip for mark in by_series.values())
+            lines = (line for mark in by_series.values() for line in mark.tooltip.split("<br>"))
+            text = "<br>".join(dict.fromkeys(lines))  # series at one place share lines, such as the iteration
             yield tag.path(build_tooltip(text), d=write_rectangle(*box), class_="hit")
 
 

@@ -17,7 +17,7 @@ from tracekit.plots.labels import (
 from tracekit.plots.theme import COLORS, FEW, create_figure, draw_band, import_graph_objects, order_bands_first
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from plotly.graph_objects import Figure
 
@@ -137,7 +137,8 @@ def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False)
         traces, dark=dark, title=value_name + notes, x_title="Occurrence", y_title=f"{value_name} ({unit})"
     )
     drawn.update_xaxes(dtick=1 if shown.height <= FEW else None)
-    return drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
+    drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
+    return drawn.update_yaxes(type="log") if _is_wide(each["max"] for each in rows.values()) else drawn
 
 
 def _merge_occurrences(values: pl.Series, limit: int) -> pl.DataFrame:
@@ -211,9 +212,15 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
     x = f"Start since {_describe_time_origin(len(names))} ({start_unit})"
     drawn = create_figure(traces, dark=dark, title=title, x_title=x, y_title=f"Duration ({unit})")
     drawn.update_layout(showlegend=len(names) > 1, legend_y=-0.25)
-    every = pl.concat([each["duration"].cast(pl.Float64) for each in rows.values()])
-    is_wide = every.min() > 0 and every.max() > _WIDE * every.median()  # type: ignore[operator]
-    return drawn.update_yaxes(type="log") if is_wide else drawn.update_yaxes(rangemode="tozero")
+    if _is_wide(each["duration"] for each in rows.values()):
+        return drawn.update_yaxes(type="log")
+    return drawn.update_yaxes(rangemode="tozero")
+
+
+def _is_wide(values: Iterable[pl.Series]) -> bool:
+    """Return whether only a logarithmic axis shows both usual and long durations."""
+    every = pl.concat([each.cast(pl.Float64) for each in values]).drop_nulls()
+    return bool(len(every) and every.min() > 0 and every.max() > _WIDE * every.median())  # type: ignore[operator]
 
 
 _WIDE = 50
@@ -316,15 +323,19 @@ def draw_histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
     number = ((pl.col("exponent") - low) / width).floor().clip(0, _HISTOGRAM_BINS - 1).cast(pl.Int64)
     counts = rows.group_by("Name", number.alias("bin")).len().sort("bin")
     edges = [10 ** (low + n * width) for n in range(_HISTOGRAM_BINS + 1)]
+    factor, unit = choose_time_unit([round(10 ** ((low + high) / 2))])
     traces = [
-        _draw_histogram_line(counts.filter(pl.col("Name") == name), name, n, edges) for n, name in enumerate(names)
+        _draw_histogram_line(counts.filter(pl.col("Name") == name), name, n, edges, factor)
+        for n, name in enumerate(names)
     ]
     title = f"Durations of kernels{_format_first_rows_note(_HISTOGRAMS, totals.height, 'names by total time')}"
-    drawn = create_figure(traces, dark=dark, title=title, x_title="Duration (ns)", y_title="Kernels")
+    drawn = create_figure(traces, dark=dark, title=title, x_title=f"Duration ({unit})", y_title="Kernels")
     return drawn.update_xaxes(type="log").update_layout(showlegend=True, legend_y=-0.25)
 
 
-def _draw_histogram_line(counts: pl.DataFrame, kernel_name: str, color_index: int, bin_edges: list[float]) -> Any:
+def _draw_histogram_line(
+    counts: pl.DataFrame, kernel_name: str, color_index: int, bin_edges: list[float], ns_per_unit: int
+) -> Any:
     by_bin = dict(counts.select("bin", "len").rows())
     heights = [by_bin.get(n, 0) for n in range(_HISTOGRAM_BINS)]
     hover = [
@@ -333,7 +344,7 @@ def _draw_histogram_line(counts: pl.DataFrame, kernel_name: str, color_index: in
         for n, height in enumerate(heights)
     ]
     return import_graph_objects().Scatter(
-        x=bin_edges[:-1],
+        x=[edge / ns_per_unit for edge in bin_edges[:-1]],
         y=heights,
         mode="lines",
         line={"color": COLORS[color_index % len(COLORS)], "width": 1.5, "shape": "hv"},
