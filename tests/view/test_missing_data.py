@@ -51,7 +51,7 @@ def test_the_overview_explains_missing_gpu_work(name: str, answer: str) -> None:
     (reason,) = (text for text in shown if text.startswith(NO_GPU_WORK))
     assert reason.endswith("record them with nsys profile --trace=cuda.")
     assert shown.index(TITLE) < shown.index(next(t for t in shown if answer in t)) < shown.index(reason)
-    assert any(text.startswith("Not analyzed by tracekit: no kernels") for text in shown)
+    assert not any(text.startswith("Not analyzed by tracekit") for text in shown)
 
 
 @pytest.mark.many(5)

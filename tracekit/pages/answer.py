@@ -147,7 +147,7 @@ def build_waterfall(rows: Sequence[LedgerRow], total_ns: int, title: str) -> Ele
         tag.td(_build_time(start), class_="number"),
         tag.td(_format_percentage(start, total_ns), class_="number"),
     )
-    columns = (("Part", None), ("From start to end", "bar"), ("Time", "number"), ("Share", "number"))
+    columns = (("Part", None), ("Start to end", "bar"), ("Time", "number"), ("Share", "number"))
     head = tag.tr([tag.th(text, scope="col", class_=class_) for text, class_ in columns])
     table = tag.table(tag.caption(title), tag.thead(head), tag.tbody(body), tag.tfoot(sum_row), class_="waterfall")
     return tag.div(table, _build_legend(rows, total_ns), class_="waterfall-frame")
@@ -231,14 +231,15 @@ def _build_cause(index: int, cause: CauseText, make_url: MakeUrl) -> Element:
     shown, _, rest = cause.evidence.partition("; ")
     is_first = index == 0
     details = [rest if is_first else cause.evidence, cause.functions, cause.check]
-    details += [] if cause.is_unsure else [cause.missing]
+    shows_missing = is_first and cause.is_unsure
+    details += [] if shows_missing else [cause.missing]
     paragraphs = [tag.p(text) for text in details if text]
     links = list(_list_links(cause, make_url))
     return tag.li(
         tag.h4(cause.title, " ", _build_saving(cause)),
         tag.p(shown, class_="evidence") if is_first else None,
         tag.p(_capitalize_label(cause.change)) if cause.change else None,
-        tag.p(_capitalize_label(cause.missing)) if cause.is_unsure and cause.missing else None,
+        tag.p(_capitalize_label(cause.missing)) if shows_missing and cause.missing else None,
         tag.p([[" · " if i else "", each] for i, each in enumerate(links)], class_="links") if links else None,
         tag.details(tag.summary("Evidence and check"), paragraphs) if paragraphs else None,
         class_="cause",

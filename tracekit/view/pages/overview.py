@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -10,13 +11,19 @@ import polars as pl
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.pages.values import NANOSECONDS, build_value
-from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices, select_warnings
+from tracekit.registry.notices import (
+    ABOUT_RULES,
+    explain_missing_advice,
+    explain_missing_gpu_work,
+    list_notices,
+    select_warnings,
+)
 from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tracekit.trace import Trace
     from tracekit.view.pages import Context
@@ -40,21 +47,34 @@ def build_page(context: Context) -> list[Any]:
         context.build_figure("iterations", f"Iterations, {_WHOLE_CAPTURE}"),
         context.build_figure("utilization_over_time", f"GPU utilization over time, {_WHOLE_CAPTURE}"),
     ]
-    tables = _build_top_ops_table(context, trace), _build_top_kernels_table(context)
+    tables = []
+    if context.capture.has_rows_in_any("ops"):
+        tables.append(_build_later(context, _TOP_OPS, partial(_build_top_ops_table, context, trace)))
+    if context.capture.has_rows_in_any("kernels"):
+        tables.append(_build_later(context, _TOP_KERNELS, partial(_build_top_kernels_table, context)))
     parts = [
         explanations.build_panel(context),
         _build_notices(context),
         _build_capture_note(context),
-        *components.build_step_notes(context),
-        _build_number_cards(context, trace),
+        _build_later(context, _NUMBERS, partial(_build_numbers, context, trace)),
         _build_advice_panel_later(context),
-        tag.div([each for each in tables if each], class_="pair"),
+        tag.div(tables, class_="pair") if tables else None,
         tag.div([each for each in small if each is not None], class_="columns"),
         *wide,
-        _build_recorded_messages_panel(context),
+        _build_later(context, _MESSAGES, partial(_build_recorded_messages_panel, context)),
         _build_system_panel(trace),
     ]
     return [part for part in parts if part is not None]
+
+
+def _build_later(context: Context, title: str, compute: Callable[[], Any]) -> Any:
+    """Return a panel that is computed after the answer is shown."""
+    return context.build_later((title, context.state.at), title, compute, f"computing {title}", "Being computed …")
+
+
+def _build_numbers(context: Context, trace: Trace) -> Any:
+    """Return what delimits the steps, and the most important numbers of the capture."""
+    return tag.div(*components.build_step_notes(context), _build_number_cards(context, trace))
 
 
 def _build_notices(context: Context) -> Any:
@@ -128,13 +148,13 @@ def _build_kernel_cards(trace: Trace) -> list[Any]:
 
 _WHOLE_CAPTURE, _AGGREGATED = "whole capture", "aggregated iterations"
 _ADVICE = f"Further findings, {_AGGREGATED}"
+_TOP_OPS, _TOP_KERNELS = f"Top ops, {_AGGREGATED}", f"Top kernels, {_WHOLE_CAPTURE}"
+_NUMBERS, _MESSAGES = "Numbers", "Recorded by the profiler"
 _PLACES = (_AGGREGATED, "other iterations", "outside of iterations")
 
 
 def _build_top_ops_table(context: Context, trace: Trace) -> Any:
     """Return a table of the ops with the longest GPU time, each with a link to its kernels."""
-    if not context.capture.has_rows_in_any("ops"):
-        return None
     columns = [
         "op_id",
         "op_name",
@@ -160,14 +180,12 @@ def _build_top_ops_table(context: Context, trace: Trace) -> Any:
         for op in ops["op_id"]
     ]
     return components.build_panel(
-        f"Top ops, {_AGGREGATED}", [grid.build_plain_table(ops, titles, "Ops with the longest GPU time", links)]
+        _TOP_OPS, [grid.build_plain_table(ops, titles, "Ops with the longest GPU time", links)]
     )
 
 
 def _build_top_kernels_table(context: Context) -> Any:
     """Return a table of the kernels with the longest total time, each with a link to its launches."""
-    if not context.capture.has_rows_in_any("kernels"):
-        return None
     kernels = context.read_report("cuda_gpu_kern_sum")
     rows = sources.convert_report_rows(kernels, "cuda_gpu_kern_sum").frame.head(TOP)
     titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
@@ -176,15 +194,15 @@ def _build_top_kernels_table(context: Context) -> Any:
         components.build_link("Open", context.state.make_url("kernels", **{"kernels.filter": each})) for each in equal
     ]
     return components.build_panel(
-        f"Top kernels, {_WHOLE_CAPTURE}",
+        _TOP_KERNELS,
         [grid.build_plain_table(rows, titles, "Kernels with the longest total time", links)],
     )
 
 
 def _build_advice_panel_later(context: Context) -> Any:
-    """Return the panel with advice, which takes time to compute only for a capture with GPU activities."""
-    if not context.capture.has_rows_in_any(*schemas.list_tables("activity")):
-        return _build_advice_panel(context)
+    """Return the panel with advice, or None if the answer already says that no GPU work was recorded."""
+    if explain_missing_gpu_work(get_trace_view(context.capture.trace)) is not None:
+        return None
     return context.build_later(("advice", context.state.at), _ADVICE, lambda: _build_advice_panel(context), *_ADVISING)
 
 
@@ -246,7 +264,7 @@ def _build_recorded_messages_panel(context: Context) -> Any:
     used = {name: title for name, title in titles.items() if rows[name].null_count() < rows.height}
     tools = ", ".join(dict.fromkeys(rows["tool"]))
     shown = grid.build_plain_table(rows.head(MAX_MESSAGES), used, f"Messages and findings of {tools}")
-    return components.build_panel("Recorded by the profiler", [shown])
+    return components.build_panel(_MESSAGES, [shown])
 
 
 def _build_system_panel(trace: Trace) -> Any:
