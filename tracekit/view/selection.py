@@ -48,8 +48,8 @@ MAX_DIGITS = 19
 MAX_SEARCH = 1_000
 """Maximum number of characters of a searched text."""
 LAUNCHED = (kinds.KERNELS, kinds.MEMCPYS, kinds.MEMSETS, kinds.GRAPH_LAUNCHES)
+RANGES = next(kind for kind in events.iterate_kinds((events.CPU,)) if kind.table == "nvtx_ranges")
 CALL, RANGE, WORK = "API call", "Ranges", "Work on the GPU"
-_THREAD = ("process_id", "thread_id")
 
 
 class EventKey(NamedTuple):
@@ -87,6 +87,14 @@ class RelatedEvent(NamedTuple):
     name: str
     start: int
     end: int
+
+
+class Relation(NamedTuple):
+    """A group of events that belong to the selected one: their role, their kind, and the condition for their rows."""
+
+    role: str
+    kind: EventKind
+    condition: pl.Expr
 
 
 class Selection(NamedTuple):
@@ -142,7 +150,7 @@ def find_event(captures: ViewedCaptures, key: EventKey) -> Selection:
     Raises:
         TracekitError: The capture does not have the event.
     """
-    trace = captures.all[key.capture].trace.correlate()
+    trace = captures.all[key.capture].trace
     frame = trace.frame(key.kind.table, names="string")  # type: ignore[arg-type]
     rows = frame.filter(pl.col(key.kind.key) == key.id).head(1).collect()
     if not rows.height:
@@ -154,7 +162,7 @@ def find_event(captures: ViewedCaptures, key: EventKey) -> Selection:
     row = rows.row(0, named=True)
     related: list[RelatedEvent] = []
     counts: dict[str, int] = {}
-    for role, kind, condition in _list_relations(key.kind, row):
+    for role, kind, condition in _list_relations(trace, key.kind, row):
         own, count = _read_related(trace, role, kind, condition, key.capture)
         related += own
         counts[role] = counts.get(role, 0) + count
@@ -166,31 +174,49 @@ def _position_exprs(kind: EventKind) -> list[pl.Expr]:
     return [kind.name.cast(pl.String).alias("_name"), kind.start.alias("_start"), end.alias("_end")]
 
 
-def _list_relations(kind: EventKind, row: dict[str, Any]) -> list[tuple[str, EventKind, pl.Expr]]:
-    """Return the role of each group of events that belong to an event, their kind, and the condition for their rows."""
+def _list_relations(trace: Trace, kind: EventKind, row: dict[str, Any]) -> list[Relation]:
+    """Return the groups of events that belong to an event.
+
+    Only the rows of these events are read, because the correlation of the whole capture takes longer.
+    """
     relations = []
-    call, thread = row.get("api_call_id"), [row.get(c) for c in _THREAD]
-    if kind is not kinds.API_CALLS and call is not None:
-        relations.append((CALL, kinds.API_CALLS, pl.col("api_call_id") == call))
-    ranges = events.get_kind_of_table("nvtx_ranges")
-    if ranges is None:
-        return relations
-    start = row.get("api_start_ns", row.get("start_ns"))
-    if "thread_id" in row and thread[1] is not None and start is not None:
-        is_around = (pl.col("start_ns") <= start) & (pl.col("end_ns").is_null() | (pl.col("end_ns") > start))
-        is_other = pl.lit(value=True) if kind.table != ranges.table else pl.col(ranges.key) != row[ranges.key]
-        same = _equal_expr("process_id", thread[0]) & (pl.col("thread_id") == thread[1])
-        relations.append((RANGE, ranges, is_around & is_other & same & (pl.col("kind") == "push_pop")))
+    on_cpu: dict[str, Any] | None = row
+    if kind is not kinds.API_CALLS and row.get("correlation_id") is not None:
+        condition = _equal_expr("process_id", row["process_id"]) & _equal_expr("correlation_id", row["correlation_id"])
+        calls = trace.frame("api_calls").filter(condition).head(1).collect()
+        on_cpu = calls.row(0, named=True) if calls.height else None
+        if on_cpu:
+            relations.append(Relation(CALL, kinds.API_CALLS, pl.col("api_call_id") == on_cpu["api_call_id"]))
+    if on_cpu and on_cpu.get("thread_id") is not None and on_cpu.get("start_ns") is not None:
+        is_other = pl.col("range_id") != row["range_id"] if kind.table == RANGES.table else pl.lit(value=True)
+        relations.append(Relation(RANGE, RANGES, _is_open_expr(on_cpu) & is_other))
     if kind is kinds.API_CALLS:
-        relations += [(WORK, each, pl.col("api_call_id") == row["api_call_id"]) for each in LAUNCHED]
-    elif kind.table == ranges.table and row.get("kind") == "push_pop":
-        inside = (pl.col("api_start_ns") >= row["start_ns"]) & (pl.col("thread_id") == thread[1])
-        if row["end_ns"] is not None:
-            inside &= pl.col("api_start_ns") < row["end_ns"]
-        relations += [(WORK, each, inside & _equal_expr("process_id", thread[0])) for each in LAUNCHED]
-    elif kind.table == ranges.table:
-        relations += [(WORK, each, pl.col("start_end_range_id") == row[ranges.key]) for each in LAUNCHED]
-    return relations
+        correlation_ids = pl.Series([row["correlation_id"]], dtype=pl.Int64)
+    elif kind.table == RANGES.table:
+        correlation_ids = _read_correlation_ids(trace, row)
+    else:
+        return relations
+    launched = pl.col("correlation_id").cast(pl.Int64).is_in(correlation_ids.implode())
+    return [*relations, *(Relation(WORK, k, launched & _equal_expr("process_id", row["process_id"])) for k in LAUNCHED)]
+
+
+def _is_open_expr(on_cpu: dict[str, Any]) -> pl.Expr:
+    """Return an expression that is true for the push/pop ranges of a thread that are open at the start of an event."""
+    start = on_cpu["start_ns"]
+    is_open = (pl.col("start_ns") <= start) & (pl.col("end_ns").is_null() | (pl.col("end_ns") > start))
+    thread = [_equal_expr(column, on_cpu[column]) for column in ("process_id", "thread_id")]
+    return pl.all_horizontal(is_open, *thread, pl.col("kind") == "push_pop")
+
+
+def _read_correlation_ids(trace: Trace, row: dict[str, Any]) -> pl.Series:
+    """Return the correlation ids of the API calls in a range: those of its thread, or of its process."""
+    inside = (pl.col("start_ns") >= row["start_ns"]) & _equal_expr("process_id", row["process_id"])
+    if row["end_ns"] is not None:
+        inside &= pl.col("start_ns") < row["end_ns"]
+    if row["kind"] == "push_pop":
+        inside &= _equal_expr("thread_id", row["thread_id"])
+    calls = trace.frame("api_calls").filter(inside & pl.col("correlation_id").is_not_null())
+    return calls.select(pl.col("correlation_id").cast(pl.Int64).unique()).collect().to_series()
 
 
 def _equal_expr(column: str, value: int | None) -> pl.Expr:

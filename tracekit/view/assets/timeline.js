@@ -405,13 +405,15 @@
   };
   const pan = (share) => show(view.start + span() * share, view.end + span() * share);
   const showSteps = () => {
-    const times = [];
+    let [low, high] = [Infinity, -Infinity];
     for (const track of state.tracks.values()) {
-      if (track.part === "steps") track.colors.forEach((color, i) => { if (color === "step") times.push(track.start[i], track.end[i]); });
+      if (track.part !== "steps") continue;
+      track.colors.forEach((color, i) => {
+        if (color === "step") [low, high] = [Math.min(low, track.start[i]), Math.max(high, track.end[i])];
+      });
     }
-    if (!times.length) { say("No steps are known."); return; }
-    const [low, high] = [Math.min(...times), Math.max(...times)];
-    show(low - (high - low) / 50, high + (high - low) / 50);
+    if (low > high) say("No steps are known.");
+    else show(low - (high - low) / 50, high + (high - low) / 50);
   };
   const actions = { in: () => zoom(0.5), out: () => zoom(2), earlier: () => pan(-0.5), later: () => pan(0.5), all: () => show(whole.start, whole.end), steps: showSteps };
 

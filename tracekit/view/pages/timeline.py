@@ -58,7 +58,7 @@ def build_page(context: Context) -> list[Any]:
         tag.div(_build_canvas(state, window, span, parts), panel, class_="tl-frame"),
         tag.details(
             tag.summary(f"Events in this window as a table (at most {selection.MAX_ROWS})"),
-            tag.div(build_event_table(captures, state, window), class_="tl-list"),
+            tag.div(None if context.draws_later else build_event_table(captures, state, window), class_="tl-list"),
             id="timeline-events",
             class_="panel",
             open=not context.draws_later,
