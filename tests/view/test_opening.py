@@ -14,6 +14,7 @@ import pytest
 from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES
 from tests.view.support import get, running
+from tracekit.core.diagnosis import Options
 from tracekit.errors import TracekitError
 from tracekit.plan.view import TraceView
 from tracekit.view import layout, open_viewer, opening, ranks
@@ -177,13 +178,13 @@ def test_the_server_opens_the_others_and_follows_the_folder(folder: Path, monkey
 
 
 def test_ten_tabs_compute_the_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    explain, count = TraceView.explanation, []
+    explain, count = TraceView.why, []
 
-    def count_calls(view: TraceView) -> object:
+    def count_calls(view: TraceView, options: Options) -> object:
         count.append(view)
-        return explain(view)
+        return explain(view, options)
 
-    monkeypatch.setattr(TraceView, "explanation", count_calls)
+    monkeypatch.setattr(TraceView, "why", count_calls)
     with running(FIXTURES / "train_amp.sqlite") as viewer, ThreadPoolExecutor(10) as tabs:
         pages = list(tabs.map(lambda _: urlopen(f"{viewer.url}?scripts=no", timeout=60).read(), range(10)))
     assert len(set(pages)) == 1
