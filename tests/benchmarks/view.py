@@ -1,123 +1,175 @@
-"""The steps of the viewer on a large capture: ``python view.py CAPTURE``, in seconds and as ratios to polars.
+"""The viewer and the HTML page, with their bounds: ``python -m tests.benchmarks.view LARGE``.
 
-The memory of the data is the resident memory of the process, less that of a viewer that shows a small capture. It is
-divided by the size of all tables with all columns as Arrow data.
+``LARGE`` is a capture of a million events. The command ``tracekit view`` is started for it, and the first page is read
+as a browser does: the document, and then its parts, two at a time. Then all pages of a small capture are read, and
+small captures are exported as HTML pages. Each line states a value, its bound, and the value divided by the bound.
+
+The small capture is one of ``fixtures``. The seconds are those of one run, and the CPU time of the server beside them
+shows how much of them other programs of the machine took.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import gzip
+import html
 import os
-import resource
+import re
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+from urllib.request import Request, urlopen
 
-from tracekit.system.memory import ALLOCATORS
-
-os.environ.update(ALLOCATORS | os.environ)  # as the command sets them
-
-import flask
-import polars as pl
-from tracekit.system import memory
-from tracekit.view import pages, query
-from tracekit.view.captures import ViewedCaptures, open_captures
-from tracekit.view.state import CaptureAggregation, PageState
-
-SMALL = Path(__file__).parents[2] / "fixtures" / "train_amp.sqlite"
-FILTER = {"duration_ns": {"filterType": "number", "type": "greaterThan", "filter": 3000}}
-SORT = [{"colId": "duration_ns", "sort": "desc"}]
-
-
-def timed(work: Callable[[], Any]) -> float:
-    """Seconds that a piece of work takes."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+ROOT = Path(__file__).parents[2]
+SMALL = ROOT / "fixtures" / "train_amp.sqlite"
+EXPORTED = ("train_amp.sqlite", "ddp2.sqlite", "cudagraph_train.sqlite", "ncu/ncu_roofline_raw.csv")
+AT_ONCE = 2
+"""Number of parts of a page that the browser requests at the same time."""
+SETTLED_S = 3
+"""Time after which the allocators have returned freed memory to the system."""
+FRAGMENT = re.compile(r'data-fragment="([^"]+)"')
+ASSET = re.compile(r'(?:href|src)="(/assets/[^"]+)"')
+PAGE = re.compile(r'class="nav-link[^"]*"[^>]*href="([^"]+)"|href="([^"]+)"[^>]*class="nav-link')
+VERDICT = re.compile(r'class="sentence"')
+HEADER = ("| step | value | bound | of the bound |", "| --- | ---: | ---: | ---: |")
 
 
-def page(captures: ViewedCaptures, start: int = 0, **options: str) -> Callable[[], query.SentRows]:
-    """A request for 100 rows of the launches of kernels."""
-    return lambda: query.load_page(
-        captures, query.Query("launches", CaptureAggregation(), **options), start, start + 100
-    )
+class Answer(NamedTuple):
+    """The text of an answer, the bytes that were sent, and when it was complete."""
+
+    text: str
+    sent: int
+    seconds: float
 
 
-def overview(captures: ViewedCaptures, at: CaptureAggregation) -> Callable[[], list[Any]]:
-    """The overview of an aggregation."""
-    return lambda: pages.build_page(pages.Context(captures, PageState("", at), dark=False))
+class Server:
+    """A process ``tracekit view``, and the answers that it has sent."""
+
+    def __init__(self, path: Path) -> None:
+        self._began = time.perf_counter()
+        command = [sys.executable, "-m", "tracekit", "view", path, "--no-browser", "--no-cache", "--port", "0"]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip().rstrip("/")
+        self.ready = self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """The time since the command was started."""
+        return time.perf_counter() - self._began
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time of the server."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    def read_memory(self, name: str) -> float:
+        """Return a line of ``/proc/PID/status`` in MB: VmRSS or VmHWM."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text("ascii", errors="replace")
+        return int(re.findall(rf"{name}:\s+(\d+) kB", status)[0]) * 1024 / 1e6
+
+    def get(self, path: str) -> Answer:
+        """Return the answer to a request."""
+        request = Request(self.url + html.unescape(path), headers={"Accept-Encoding": "gzip"})
+        with urlopen(request, timeout=600) as answer:
+            data = answer.read()
+            text = gzip.decompress(data) if answer.headers["Content-Encoding"] == "gzip" else data
+        return Answer(text.decode("utf-8", "replace"), len(data), self.seconds)
+
+    def read_parts(self, document: str) -> list[Answer]:
+        """Return the parts of a document, and the parts of these parts."""
+        answers, missing = [], FRAGMENT.findall(document)
+        with ThreadPoolExecutor(AT_ONCE) as browser:
+            while missing:
+                read = list(browser.map(self.get, missing))
+                answers += read
+                missing = [url for answer in read for url in FRAGMENT.findall(answer.text)]
+        return answers
 
 
-def peak() -> float:
-    """Largest resident memory so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+@contextlib.contextmanager
+def serving(path: Path) -> Iterator[Server]:
+    """Start a server, and stop it at the end."""
+    server = Server(path)
+    try:
+        yield server
+    finally:
+        server.process.terminate()
+        server.process.wait()
 
 
-def resident(captures: ViewedCaptures) -> float:
-    """Resident memory in MB, after polars has returned freed memory to the system."""
-    captures.free_working_data()
-    time.sleep(3)
-    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize() / 1e6
+def line(step: str, value: float, unit: str, bound: float | None = None) -> str:
+    """Return a line of the table."""
+    digits = 2 if unit == "s" else 0
+    ratio = "" if bound is None else f"{value / bound:.2f}"
+    return f"| {step} | {value:.{digits}f} {unit} | {'' if bound is None else f'{bound:g} {unit}'} | {ratio} |"
 
 
-def open_pages(captures: ViewedCaptures, at: CaptureAggregation) -> None:
-    """Open all pages that a capture has."""
-    for each in pages.list_available_pages(captures, captures[at]):
-        pages.build_page(pages.Context(captures, PageState(each.name, at), dark=False))
-        captures.free_working_data()
+def measure_large(path: Path) -> Iterator[str]:
+    """Measure when the first page of a large capture shows something, and the memory of the server."""
+    with serving(path) as server:
+        document = server.get("/")
+        parts = server.read_parts(document.text)
+        verdict = min((part.seconds for part in [document, *parts] if VERDICT.search(part.text)), default=float("nan"))
+        yield line("command to server", server.ready, "s")
+        yield line("server to first content", document.seconds - server.ready, "s", 1)
+        yield line("command to verdict", verdict, "s", 6)
+        yield line("command to all charts", max((part.seconds for part in parts), default=document.seconds), "s")
+        yield line("CPU time until then", server.cpu_seconds, "s")
+        time.sleep(SETTLED_S)
+        yield line("resident memory after the overview", server.read_memory("VmRSS"), "MB", 1000)
+        yield line("peak memory", server.read_memory("VmHWM"), "MB")
+        again = server.get("/")
+        yield line("overview, sent", again.sent / 1000, "kB")
 
 
-def size_of_tables(captures: ViewedCaptures) -> float:
-    """Size of all tables with all columns in MB."""
-    trace = captures.all[0].get_aggregated_trace(CaptureAggregation())
-    return sum(trace.table(name).nbytes for name in trace.tables) / 1e6
+def measure_pages(path: Path) -> Iterator[str]:
+    """Measure how much the pages of a small capture weigh, with all their parts."""
+    with serving(path) as server:
+        first = server.get("/").text
+        assets = [server.get(url) for url in dict.fromkeys(ASSET.findall(first))]
+        yield line("styles and scripts, once", sum(len(each.text) for each in assets) / 1000, "kB")
+        yield line("styles and scripts, once, sent", sum(each.sent for each in assets) / 1000, "kB")
+        sizes: list[tuple[int, int, str]] = []
+        for url in dict.fromkeys(a or b for a, b in PAGE.findall(first)):
+            document = server.get(url)
+            answers = [document, *server.read_parts(document.text)]
+            sizes.append((sum(len(each.text) for each in answers), sum(each.sent for each in answers), url))
+        yield line(f"mean of {len(sizes)} pages", sum(size for size, _, _ in sizes) / len(sizes) / 1000, "kB")
+        yield line(f"mean of {len(sizes)} pages, sent", sum(sent for _, sent, _ in sizes) / len(sizes) / 1000, "kB")
+        size, sent, url = max(sizes)
+        yield line(f"largest page {url}", size / 1000, "kB", 3700)
+        yield line(f"largest page {url}, sent", sent / 1000, "kB")
 
 
-def without_data() -> float:
-    """Resident memory in MB of a viewer that shows a small capture."""
-    captures = open_captures([SMALL])
-    open_pages(captures, CaptureAggregation())
-    captures.close()
-    return resident(captures)
+def measure_exports() -> Iterator[str]:
+    """Measure the sizes of exported HTML pages of small captures."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in EXPORTED:
+            capture, page = ROOT / "fixtures" / name, Path(folder) / f"{Path(name).stem}.html"
+            if capture.exists():
+                command = [sys.executable, "-m", "tracekit", "convert", capture, page, "--quiet"]
+                subprocess.run(command, check=True, cwd=ROOT)
+                yield line(f"HTML page of {name}", page.stat().st_size / 1000, "kB", 600)
 
 
-def measure(path: Path) -> dict[str, float]:
-    """The seconds of each step, the ratios to polars alone, and the memory."""
-    memory.make_malloc_return_large_blocks()
-    found = {"MB without data": without_data()}
-    captures = open_captures([path])
-    found |= {"load: read, correlate and roll up": timed(lambda: captures.all[0].has_rows_in_any("ops"))}
-    trace = captures.all[0].get_aggregated_trace(CaptureAggregation())
-    found["GB at most while loading"] = peak()
-    found["overview after loading"] = timed(overview(captures, CaptureAggregation()))
-    found["MB after the overview"] = resident(captures)
-    frame = trace.frame("kernels").with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")).collect()
-    found["first page of 1 M launches"] = timed(page(captures))
-    found["another page"] = timed(page(captures, 500_000))
-    plain = timed(lambda: frame.filter(pl.col("duration_ns") > 3000))
-    found["filter by duration"] = timed(page(captures, filter=json.dumps(FILTER)))
-    found["filter: times of polars alone"] = found["filter by duration"] / plain
-    found["search in all text columns"] = timed(page(captures, search="gemm"))
-    plain = timed(lambda: frame.sort("duration_ns", descending=True))
-    found["sort by duration"] = timed(page(captures, sort=json.dumps(SORT)))
-    found["sort: times of polars alone"] = found["sort by duration"] / plain
-    last = trace.frame("iterations").select(pl.col("iteration").max()).collect().item()
-    found["overview of other iterations"] = timed(overview(captures, CaptureAggregation(0, min(1, last), last)))
-    frame = frame.clear()
-    found["MB after these steps"] = resident(captures)
-    open_pages(captures, CaptureAggregation())
-    found["MB after all pages"] = resident(captures)
-    found["GB at most"] = peak()
-    found["MB of the tables"] = size = size_of_tables(captures)
-    for step in ("after the overview", "after these steps", "after all pages"):
-        found[f"times the tables {step}"] = (found[f"MB {step}"] - found["MB without data"]) / size
-    captures.close()
-    return found
+def measured(path: Path) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield from HEADER
+    with serving(SMALL) as server:  # the modules are compiled and in memory
+        server.get("/")
+    yield from measure_large(path)
+    yield from measure_pages(SMALL)
+    yield from measure_exports()
 
 
 if __name__ == "__main__":
-    with flask.Flask("bench").test_request_context("/"):
-        for step, value in measure(Path(sys.argv[1])).items():
-            print(f"{step:40s} {value:8.3f}")
+    for each in measured(Path(sys.argv[1])):
+        print(each, flush=True)

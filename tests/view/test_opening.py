@@ -17,6 +17,7 @@ from tests.view.support import get, running
 from tracekit.core.diagnosis import Options
 from tracekit.errors import TracekitError
 from tracekit.plan.view import TraceView
+from tracekit.view import captures as view_captures
 from tracekit.view import layout, open_viewer, opening, ranks
 from tracekit.view.captures import MAX_SLOW_RESULTS, Cache, ViewedCaptures
 from tracekit.view.opening import CaptureOpener, open_captures, open_first_capture
@@ -216,3 +217,16 @@ def test_pages_that_take_long_are_shown_without_their_content_first(monkeypatch:
         for _ in range(MAX_SLOW_RESULTS + 1):
             get(viewer, "/kernels")
         assert len(viewer._captures._slow_results) == MAX_SLOW_RESULTS
+
+
+def test_the_end_does_not_wait_for_what_is_computed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace that is computed holds a lock that closing it would need, and the other way round."""
+    monkeypatch.setattr(view_captures, "CLOSING_S", 0.01)
+    captures = open_captures([folder])
+    captures.begin_request()
+    captures.close()
+    assert captures.all[0].trace.count("kernels") > 0
+    captures.end_request()
+    captures.close()
+    with pytest.raises(TracekitError, match="closed"):
+        captures.all[0].trace.table("memcpys")

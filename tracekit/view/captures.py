@@ -44,6 +44,8 @@ MAX_DEFERRED = 1024
 """Maximum number of panels that are computed after their page is shown and that were not requested yet."""
 MAX_SLOW_RESULTS = 32
 """Maximum number of pages that take long and that were not requested again."""
+CLOSING_S = 1.0
+"""Maximum time for which the end of the server waits for what it computes."""
 MAX_CACHED_BYTES = 128 * 1024 * 1024
 """Maximum size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
 
@@ -467,8 +469,13 @@ class ViewedCaptures:
         memory.release_free_memory()
 
     def close(self) -> None:
-        """Stop the background work, and close the files of all captures, unless a thread still reads them."""
-        if self.stop_background_work():
+        """Stop the background work, and close the files of all captures, unless a thread still reads them.
+
+        Closing a trace would wait for a thread that computes something from it, and this thread for the closed trace.
+        """
+        has_ended = self.stop_background_work()
+        self.wait_for_requests(CLOSING_S)
+        if has_ended and not self._requests:
             for trace in (*self._replaced, *(capture.trace for capture in self.all)):
                 trace.close()
 

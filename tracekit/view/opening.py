@@ -28,7 +28,7 @@ from tracekit.sets.ranks import name_uniquely
 from tracekit.system.files import FileState
 from tracekit.trace import load
 from tracekit.view import ranks
-from tracekit.view.captures import ViewedCaptures
+from tracekit.view.captures import CLOSING_S, ViewedCaptures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +39,6 @@ MAX_SHARE = 0.02
 """Maximum share of the time that is spent on looking at files. It is kept by longer intervals."""
 MAX_WAIT_S = 0.25
 """Maximum time for which the opening of a capture waits for the requests that are being answered."""
-_JOIN_S = 1.0
 _JOURNAL = "-journal"
 
 
@@ -109,7 +108,7 @@ class CaptureOpener:
     def _stop(self) -> bool:
         """Stop the thread, and return whether it has ended. A capture that is being read is not waited for long."""
         self._closing.set()
-        self._thread.join(_JOIN_S)
+        self._thread.join(CLOSING_S)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
