@@ -99,8 +99,8 @@
     const width = Math.min(360, innerWidth - 16);
     help.style.width = `${width}px`;
     help.style.left = `${Math.max(8, Math.min(place.left, innerWidth - width - 8))}px`;
-    const below = place.bottom + help.offsetHeight < innerHeight || place.top < help.offsetHeight;
-    help.style.top = `${below ? place.bottom : place.top - help.offsetHeight}px`;
+    const isAbove = place.top > help.offsetHeight;  // below, it would cover the fields and rows that people go to
+    help.style.top = `${isAbove ? place.top - help.offsetHeight : place.bottom}px`;
   };
   const headingOf = (event) => (event.target instanceof Element ? event.target.closest("th[scope=col]") : null);
   for (const kind of ["mouseover", "focusin"]) {
