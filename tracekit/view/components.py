@@ -29,7 +29,6 @@ WIDTH, COMPACT_WIDTH, COMPACT_HEIGHT = 1080, 420, 290
 """Sizes of figures in pixels, before they are scaled to the width of the page."""
 WITHOUT_SCRIPTS = "scripts"
 """URL parameter whose value "no" computes all panels before the page is shown, for browsers without scripts."""
-UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 
 
 def build_figure(trace: Trace, name: str, title: str, *, compact: bool = False, **options: Any) -> Element | None:
@@ -144,17 +143,6 @@ def build_warm_up_link(state: PageState) -> Element:
 def shorten(name: str) -> str:
     """Shorten a name to at most 40 characters by replacing its beginning with an ellipsis."""
     return name if len(name) <= MAX_NOTE else "…" + name[1 - MAX_NOTE :]
-
-
-def format_duration(nanoseconds: int) -> str:
-    """Format a duration or a difference of durations in the largest unit that does not exceed its absolute value.
-
-    Nanoseconds have no decimals, and other units have three decimals.
-    """
-    for factor, unit in UNITS:
-        if abs(nanoseconds) >= factor:
-            return f"{nanoseconds / factor:,.3f} {unit}"
-    return f"{nanoseconds:,} ns"
 
 
 def build_form(action: str, parameters: Mapping[str, str], fields: Iterable[Content], button: str) -> Element:

@@ -13,6 +13,7 @@ from tracekit.core.diagnosis import Options
 from tracekit.core.diagnosis.step_parts import compare_ledgers
 from tracekit.errors import TracekitError
 from tracekit.pages.columns import write_title
+from tracekit.pages.values import NANOSECONDS, build_value
 from tracekit.registry.analyses import METHOD, get_analysis
 from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
@@ -167,13 +168,13 @@ def _build_totals_panel(context: Context, other: CaptureAggregation, differences
     return tag.dl(
         [
             components.build_number_card(
-                f"A{base}", components.format_duration(before), _format_capture_label(context, context.state.at)
+                f"A{base}", build_value(before, NANOSECONDS), _format_capture_label(context, context.state.at)
             ),
             components.build_number_card(
-                f"B{base}", components.format_duration(after), _format_capture_label(context, other)
+                f"B{base}", build_value(after, NANOSECONDS), _format_capture_label(context, other)
             ),
             components.build_number_card(
-                f"Change{base}", "+" * (change > 0) + components.format_duration(change), exact
+                f"Change{base}", ("+" * (change > 0), build_value(change, NANOSECONDS)), exact
             ),
         ],
         class_="numbers",

@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.pages.values import NANOSECONDS, build_value
+from tracekit.pages.values import NANOSECONDS, PERCENT, build_value
 from tracekit.registry.notices import (
     ABOUT_RULES,
     explain_missing_advice,
@@ -95,25 +95,26 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
     cards = []
     span = trace.span()
     if span:
-        duration = components.format_duration(span[1] - span[0])
+        duration = build_value(span[1] - span[0], NANOSECONDS)
         cards.append(components.build_number_card("Time span", duration, _WHOLE_CAPTURE))
     if context.capture.has_rows_in_any(*schemas.list_tables("kernel")):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
         note = f"mean of {busy.len()} used GPUs, {_AGGREGATED}" if busy.len() > 1 else _AGGREGATED
-        cards.append(components.build_number_card("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
+        cards.append(
+            components.build_number_card("GPU utilization", build_value(sum(busy) / max(busy.len(), 1), PERCENT), note)
+        )
     if context.capture.has_rows_in_any("kernels"):
         cards += _build_kernel_cards(trace)
     if context.capture.has_rows_in_any(*schemas.list_tables("kernel"), "ops"):
         iterations = trace.frame("iterations").collect()
         used = iterations.filter("is_aggregated")
-        mean = (used["window_end_ns"] - used["window_start_ns"]).mean() if used.height else None
+        average = (used["window_end_ns"] - used["window_start_ns"]).mean() if used.height else None
         cards.append(
             components.build_number_card("Iterations", f"{iterations.height:,}", f"{used.height:,} aggregated")
         )
-        if isinstance(mean, int | float):
-            cards.append(
-                components.build_number_card("Average iteration", components.format_duration(round(mean)), _AGGREGATED)
-            )
+        if isinstance(average, int | float):
+            shown = build_value(round(average), NANOSECONDS)
+            cards.append(components.build_number_card("Average iteration", shown, _AGGREGATED))
     if context.capture.has_rows_in_any("ncu_launches"):
         cards.append(
             components.build_number_card("Measured launches", f"{trace.count('ncu_launches'):,}", _WHOLE_CAPTURE)
@@ -135,13 +136,13 @@ def _build_kernel_cards(trace: Trace) -> list[Any]:
     outside = pl.col("iteration").is_null()
     place = pl.when(outside).then(2).when(pl.col("iteration").is_in(used.implode())).then(0).otherwise(1)
     rows = kernels.group_by(place.alias("place")).agg(pl.len(), pl.col("duration").sum()).sort("place").collect()
-    total = components.format_duration(int(rows["duration"].sum()))
+    total = build_value(int(rows["duration"].sum()), NANOSECONDS)
     cards = [
         components.build_number_card("Kernel time", total, f"sum of all kernels, {_WHOLE_CAPTURE}"),
         components.build_number_card("Kernels", f"{rows['len'].sum():,}", _WHOLE_CAPTURE),
     ]
     for number, count, duration in rows.iter_rows() if rows.height > 1 else ():
-        note = f"{components.format_duration(duration)}, {_PLACES[number]}"
+        note = (build_value(duration, NANOSECONDS), f", {_PLACES[number]}")
         cards.append(components.build_number_card("Of these kernels", f"{count:,}", note))
     return cards
 

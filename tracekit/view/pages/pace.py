@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tracekit.pages.values import NANOSECONDS, format_value
 from tracekit.plots.recipes import PACES
 from tracekit.text.elements import tag
 from tracekit.view import components, missing, ranks
@@ -37,7 +38,7 @@ def build_page(context: Context) -> list[Any]:
         each: context.state.make_url(kind=each, name=_choose_default_name(context, totals[each])) for each in kinds
     }
     offered = [
-        (each, f"{each} ({total.occurrences:,}×, {components.format_duration(total.time_ns)})")
+        (each, f"{each} ({total.occurrences:,}×, {format_value(total.time_ns, NANOSECONDS)})")
         for each, total in names.items()
     ]
     offered = offered if name in names else [(name, name), *offered]
