@@ -209,7 +209,7 @@ def test_sections_of_steps_say_which_they_show(
     parts = [text for element, text in page.texts if element == "h2" or text == f"{steps}; {selection}."]
     titles = [title for title, following in itertools.pairwise(parts) if following.startswith(steps)]
     advice = ["Advice"] * others.height
-    assert titles == ["Overview", *advice, "Iterations", "Groups and ops", "Idle time of the GPUs"]
+    assert titles == ["Overview", *advice, "Iterations", "Time of the steps", "Groups and ops", "Idle time of the GPUs"]
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ def test_the_warm_up_is_left_out_and_the_page_says_so(page: Page) -> None:
 
 
 WHOLE_CAPTURE = [
-    *("Utilization over time", "Kernels", "CUDA API calls", "Memory copies", "NVTX ranges"),
+    *("Utilization over time", "Kernels", "Queues of the streams", "CUDA API calls", "Memory copies", "NVTX ranges"),
 ]
 
 

@@ -212,7 +212,7 @@ class _SectionsBuilder:
         """Yield a section with its declared figure and table, or nothing if the capture lacks the data of both."""
         if declared.needs and not count_rows(self.view.tables, declared.needs):
             return
-        figures = self.draw_figure(declared.figure)
+        figures = self.draw_figure(declared.figure) if declared.figure else []
         tables = [] if declared.table is None else self.build_tables(declared.table, declared.figure)
         if figures or tables:
             yield Section(declared.title, declared.anchor, [*figures, *tables])
@@ -433,6 +433,8 @@ def _build_communication_sections(builder: _SectionsBuilder) -> Iterator[Section
     columns = ("Name", *_STATISTICS)
     tables = _build_collective_tables(view, columns) if count_rows(view.tables, "kernels") else []
     tables += builder.build_tables(_TableDeclaration("MPI calls", columns, report="mpi_event_sum", needs="mpi_calls"))
+    overlap = _TableDeclaration("Overlap with computation by step", _OVERLAP, "Step", report="communication_overlap")
+    tables += builder.build_tables(overlap) if tables else []
     if tables:
         yield Section("Communication", "communication", tables)
 
@@ -463,6 +465,16 @@ _NCCL = r"(?i)nccl"
 
 WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."
 _STATISTICS = ("Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
+_STEP_PARTS = (
+    *("Step", "Name", "Duration (ns)", "Change (%)", "Mostly", "Compute (ns)", "Graphs (ns)", "Communication (ns)"),
+    *("Waiting For Ranks (ns)", "Copies (ns)", "Idle: CPU Work (ns)", "Idle: Launch Code (ns)"),
+    *("Idle: Launch Calls (ns)", "Idle: Synchronization (ns)", "Idle: Blocking Copy (ns)", "Idle: Allocation (ns)"),
+    *("Idle: Host Allocation (ns)", "Idle: Code Loading (ns)", "Idle: Launch Latency (ns)", "Idle: Unknown (ns)"),
+)
+_OVERLAP = (
+    *("Step", "Name", "Duration (ns)", "Communication (ns)", "Overlapped (ns)", "Exposed (ns)"),
+    *("Waiting For Ranks (ns)", "Overlap (%)"),
+)
 _IDLE_CAUSES = (
     *("Device ID", "PID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
     "Time In It (ns)",
@@ -473,6 +485,13 @@ _SECTIONS = (
     _SectionDeclaration("Advice", "advice", build=_build_advice_sections, shows_steps=True),
     _SectionDeclaration("Recorded by the profiler", "recorded", build=_build_recorded_findings_sections),
     _SectionDeclaration("Iterations", "iterations", build=_build_iterations_sections, shows_steps=True),
+    _SectionDeclaration(
+        "Time of the steps",
+        "steps",
+        "step_parts",
+        _TableDeclaration("Steps by part", _STEP_PARTS, "Step", report="step_parts"),
+        shows_steps=True,
+    ),
     _SectionDeclaration("Utilization over time", "over-time", "utilization_over_time", shows_whole_capture=True),
     _SectionDeclaration("Groups and ops", "groups", build=_build_groups_sections, shows_steps=True),
     _SectionDeclaration(
@@ -502,6 +521,14 @@ _SECTIONS = (
     ),
     _SectionDeclaration(
         "Communication", "communication", build=_build_communication_sections, shows_whole_capture=True
+    ),
+    _SectionDeclaration(
+        "Queues of the streams",
+        "queues",
+        "queue_length",
+        _TableDeclaration("Operations that were launched and have not started", None, "Strm", report="queue_length"),
+        needs="api_calls",
+        shows_whole_capture=True,
     ),
     _SectionDeclaration(
         "CUDA API calls",
@@ -534,6 +561,13 @@ _SECTIONS = (
         "memory",
         "memory_usage",
         _TableDeclaration("Peak of each kind of memory", None, report="gpu_memory_peak", needs="memory_events"),
+        shows_whole_capture=True,
+    ),
+    _SectionDeclaration(
+        "Owners of the memory at the peak",
+        "owners",
+        "",
+        _TableDeclaration("Owners of the memory", None, "Owner", report="gpu_memory_owners", needs="memory_events"),
         shows_whole_capture=True,
     ),
     _SectionDeclaration("GPU metrics", "metrics", "metrics", shows_whole_capture=True),
