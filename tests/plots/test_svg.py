@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.plots.test_plots import EVIL, NS, parse_drawing
-from tracekit.plots import scales, svg
+from tracekit.plots import marks, scales, svg
 
 VALUES = [1.0, 0.0, -3.0, None, float("nan"), float("inf"), -float("inf"), 10**19, 10**400, 1e-300, "x", True]
 
@@ -79,6 +82,19 @@ def test_sizes_are_bounded_and_extremes_are_drawn() -> None:
     for traces in ([points], bars, [icicle], [heat]):
         parse_drawing(str(svg.draw_svg({"data": traces, "layout": {}})))
     assert svg.draw_svg({"data": [heat], "layout": {}}).attributes["role"] == "img"
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=400), st.integers(1, 20))
+def test_the_extremes_of_each_column_of_pixels_are_drawn(values: list[int], columns: int) -> None:
+    area = marks.Area(0, 0, 40, 50)
+    points = [marks.Point(40 * n / len(values), float(v), v, 6, "") for n, v in enumerate(values)]
+    kept = marks._keep_extremes(points, area, columns)
+    assert kept == [point for point in points if point in kept]
+    assert len(kept) <= max(2 * columns, 4 * (columns // 2 + 1))
+    by_column = [lambda p, n=n: int(p.x * columns / 2 / 40) == n for n in range(columns // 2 + 1)]
+    for is_inside in by_column:
+        every, drawn = (np.array([p.y for p in each if is_inside(p)]) for each in (points, kept))
+        assert len(every) == 0 or (every.min(), every.max()) == (drawn.min(), drawn.max())
 
 
 @pytest.mark.parametrize(

@@ -100,18 +100,6 @@ def import_graph_objects() -> ModuleType:
     return go  # type: ignore[no-any-return]
 
 
-def load_plotly_javascript() -> str:
-    """Return the JavaScript of plotly that draws figures in a browser.
-
-    Raises:
-        TracekitError: plotly is not installed.
-    """
-    import_graph_objects()
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
-
-
 def create_figure(
     plotly_traces: list[Any],
     *,
