@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.view.support import FIXTURES, running, show
+from tests.view.support import FIXTURES, get, running, show
 from tracekit.plan import ROLLED_UP
 from tracekit.view import pages
+from tracekit.view import query as queries
 from tracekit.view.server import Viewer
+from tracekit.view.state import CaptureAggregation
 
 STEPS = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
 SELECTIONS = {
@@ -63,6 +65,30 @@ def test_tables_of_a_roll_up_say_which_steps_they_show(viewer: Viewer) -> None:
     for name in (*ROLLED_UP, "kernels"):
         shown = show(viewer, "/tables", f"?table={name}")
         assert (f"{STEPS}; {SELECTIONS['']}." in shown) is (name in ROLLED_UP), name
+
+
+@pytest.mark.slow
+def test_everything_follows_the_selected_gpus() -> None:
+    """Rows of tables and figures, cards and notes. Events on the CPU do not, which their pages say."""
+    with running(FIXTURES / "ddp2.sqlite") as server:
+        captures, at = server._captures, CaptureAggregation(devices=(1,))
+        count = captures.all[0].trace.select(devices=[1]).count("kernels")
+        names = {name for page in pages.PAGES.values() for name in page.tables} | {"table:kernels", "table:memcpys"}
+        compared = 0
+        for name in names - {"graph_summary"}:
+            rows = queries.load_rows(captures, queries.Query(name, at)).frame
+            devices = [c for c in rows.columns if c in ("device_id", "device") and rows.height]
+            compared += len(devices)
+            assert all(rows[c].unique().to_list() == [1] for c in devices), name
+        assert compared >= 5
+        overview = show(server, "/", "?devices=1")
+        assert f"{count:,}" in overview
+        assert "GPU 0" not in get(server, "/gpus?devices=1&scripts=no").text.partition("<svg")[2].partition("</svg>")[0]
+        for name, page in pages.PAGES.items():
+            shown = show(server, f"/{name}", "?devices=1")
+            has_data = not any(text.startswith("this capture has no data") for text in shown)
+            assert (pages.ALL_CPU_EVENTS in shown) is (page.shows_cpu_events and has_data), name
+        assert pages.ALL_CPU_EVENTS not in show(server, "/api")
 
 
 @pytest.mark.slow

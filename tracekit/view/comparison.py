@@ -166,9 +166,10 @@ def build_diff_table_rows(differences: Diff, kind: str) -> ShownRows:
 def parse_compared_aggregation(captures: ViewedCaptures, state: PageState) -> CaptureAggregation:
     """Return the capture and aggregation that the URL selects for the comparison with the capture of the page.
 
-    The default is the next capture. If there is only one capture, the default is all iterations of this capture.
+    The default is the next capture. If there is only one capture, the default is all iterations of this capture. Both
+    sides show the selected GPUs.
     """
     values = {name.removeprefix("other_"): state.get(name) for name in OTHER if state.get(name)}
     if "capture" not in values:
         values["capture"] = str((state.at.capture + 1) % len(captures))
-    return parse_aggregation(values, len(captures))
+    return replace(parse_aggregation(values, len(captures)), devices=state.at.devices)

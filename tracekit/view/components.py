@@ -31,7 +31,9 @@ WITHOUT_SCRIPTS = "scripts"
 """URL parameter whose value "no" computes all panels before the page is shown, for browsers without scripts."""
 
 
-def build_figure(trace: Trace, name: str, title: str, *, compact: bool = False, **options: Any) -> Element | None:
+def build_figure(
+    trace: Trace, name: str, title: str, *, compact: bool = False, devices: Sequence[int] = (), **options: Any
+) -> Element | None:
     """Return a panel with a figure of ``trace.plot``, or None if the capture has no data for the figure.
 
     Args:
@@ -39,10 +41,14 @@ def build_figure(trace: Trace, name: str, title: str, *, compact: bool = False, 
         name: Name of the figure.
         title: Heading of the panel.
         compact: Whether to return a smaller panel, which is shown next to others.
+        devices: Ids of the GPUs whose rows are drawn, if rows are about GPUs. If empty, all rows are drawn.
         options: Options of the figure.
     """
     try:
-        drawn = draw_figure(name, get_trace_view(trace).figure_rows(name, **options))
+        rows = get_trace_view(trace).figure_rows(name, **options)
+        if devices and "device_id" in rows.columns:  # other GPUs have rows without activities
+            rows = rows.filter(rows["device_id"].is_in(devices))
+        drawn = draw_figure(name, rows)
     except TracekitError:
         return None
     return build_figure_panel(drawn, title, compact=compact)

@@ -372,6 +372,8 @@ def read_gpus(inputs: TableInputs) -> ShownRows:
     """
     devices = read_table_rows(inputs.trace, "devices")
     busy = inputs.trace.plot.utilization().drop("name", "total_ns")
+    if inputs.at.devices:
+        busy = busy.filter(pl.col("device_id").is_in(inputs.at.devices))
     busy = busy.rename({"percent": "utilization_percent", "busy_ns": "kernel_time_ns"})
     own = [c for c in devices.frame.columns if c not in ("device_id", "name")]
     frame = busy.join(devices.frame, on="device_id", how="left", maintain_order="left")

@@ -93,7 +93,7 @@ class Context:
         """
         key = (name, title, self.state.at, cache_key, tuple(sorted(options.items())))
         trace = trace or self.capture.get_aggregated_trace(self.state.at)
-        compute = partial(components.build_figure, trace, name, title, **options)
+        compute = partial(components.build_figure, trace, name, title, devices=self.state.at.devices, **options)
         if not may_draw_later:
             return self.captures.get_cached_result(key, compute)
         return self.build_later(key, title, compute, f"drawing {title}", "This chart is being drawn …")
@@ -179,6 +179,8 @@ class Page:
             case, a sentence on the page states this.
         shows_steps: Whether the page shows the aggregated iterations. In this case, a sentence on the page states what
             delimits them and how much work lies in them.
+        shows_cpu_events: Whether the page shows calls, ranges or samples of the CPU. If GPUs are selected, a sentence
+            on the page states that these are not restricted.
         recording_hint: What to do if the page has no data. None for the command that records the needed tables.
         scripts: Names of the scripts that only this page needs.
     """
@@ -196,6 +198,7 @@ class Page:
     without_figures: str = ""
     shows_whole_capture: bool = False
     shows_steps: bool = False
+    shows_cpu_events: bool = False
     recording_hint: str | None = None
     scripts: tuple[str, ...] = ()
 
@@ -216,6 +219,8 @@ class Page:
             heading.append(tag.p(self.about, class_="dimmed"))
         if self.shows_whole_capture and context.capture.has_rows_in_any(*WITH_ITERATIONS):
             heading.append(tag.p(WHOLE_CAPTURE, class_="dimmed"))
+        if self.shows_cpu_events and context.state.at.devices:
+            heading.append(tag.p(ALL_CPU_EVENTS, class_="dimmed"))
         if self.shows_steps:
             heading += components.build_step_notes(context)
         if self.build:
@@ -227,6 +232,7 @@ class Page:
         return [*heading, *figures, *(context.build_table(name) for name in self.tables)]
 
 
+ALL_CPU_EVENTS = "Events on the CPU belong to no GPU. This page shows all of them, whatever GPUs are selected."
 WHOLE_CAPTURE = "This page shows the whole capture, not only the aggregated iterations."
 WITH_ITERATIONS = (*schemas.list_tables("kernel"), "ops")
 """Tables without which a capture has no iterations."""
@@ -252,6 +258,7 @@ PAGES: Mapping[str, Page] = {
             build=timeline.build_page,
             needs=DRAWN,
             scripts=("timeline.js",),
+            shows_cpu_events=True,
         ),
         Page("op_types", "Op types", "Model", tables=("op_types",), shows_steps=True),
         Page(
@@ -363,6 +370,7 @@ PAGES: Mapping[str, Page] = {
             {"api": "API calls with the longest total time"},
             ("api", "api_calls"),
             shows_whole_capture=True,
+            shows_cpu_events=True,
         ),
         Page(
             "nvtx",
@@ -372,6 +380,7 @@ PAGES: Mapping[str, Page] = {
             ("nvtx", "nvtx_gpu", "nvtx_ranges"),
             shows_whole_capture=True,
             recording_hint="record NVTX ranges with nsys profile --trace=cuda,nvtx",
+            shows_cpu_events=True,
         ),
         Page(
             "idle",
@@ -402,6 +411,7 @@ PAGES: Mapping[str, Page] = {
             shows_whole_capture=True,
             needs=("stacks",),
             recording_hint="record call stacks with nsys profile --sample=process-tree or --python-sampling=true",
+            shows_cpu_events=True,
         ),
         Page(
             "metrics",
