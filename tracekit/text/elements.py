@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -56,7 +57,8 @@ class _ElementBuilder:
 
         def build(*children: Content, **attributes: Any) -> Element:
             named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
-            return Element(written, children, named)
+            # an element is rendered several times, so it cannot contain an iterator
+            return Element(written, tuple([*c] if isinstance(c, Iterator) else c for c in children), named)
 
         return build
 
