@@ -334,6 +334,17 @@ def test_captures_without_events_say_why() -> None:
         answer(captures_of(tk.Trace.from_tables({})), "")
 
 
+def test_answers_have_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    captures = captures_of(amp_trace())
+    whole = marks(answer(captures, "parts=gpu,cpu"))
+    for limit in (300, 1):
+        monkeypatch.setattr(windows, "MAX_MARKS", limit)
+        part = marks(answer(captures, "parts=gpu,cpu"))
+        lanes = part.select("track", "lane").n_unique()
+        assert part.height <= max(limit, 2 * lanes) < whole.height
+        assert part["count"].sum() == whole["count"].sum()
+
+
 def test_many_tracks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracks, "MAX_TRACKS", 2)
     rows = [kernel(100 * n, 100 * n + 50) | {"kernel_id": n, "stream_id": n} for n in range(5)]

@@ -130,7 +130,7 @@ def test_the_size_of_an_answer_is_bounded() -> None:
     assert windows.choose_pixel_duration([100] * 10, window, 1000) == 10**6
     assert windows.choose_pixel_duration([10**6] * 10, window, 1000) == 10**6
     coarse = windows.choose_pixel_duration([10**6] * 1000, window, 1000)
-    assert 1000 * (2 * (10**9 // coarse) + 2) <= windows.MAX_MARKS
+    assert 1000 * (2 * (10**9 // coarse) + 2) <= 4 * windows.MAX_MARKS
     assert windows.choose_pixel_duration([10] * 10**6, window, 1000) == 10**9
     starts = np.arange(200_000, dtype=np.int64) * 5_000
     lanes = Lanes(np.array([0, len(starts)]), starts, starts + 4_000, starts.astype(np.uint32), starts.astype(np.uint8))

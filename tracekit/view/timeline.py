@@ -268,7 +268,7 @@ class _Answer:
 
     def build(self) -> dict[str, Any]:
         """Return the answer as JSON."""
-        marks = [self._merge(track, own) for (_, track), own in zip(self._shown, self.own, strict=True)]
+        marks = self._merge_all()
         names = [
             events.read_names(member.capture.trace, track, part.indices) if isinstance(part, windows.Marks) else None
             for (member, track), part in zip(self._shown, marks, strict=True)
@@ -293,6 +293,15 @@ class _Answer:
             "kinds": {str(code): list(events.get_kind(code)) for code in sorted(codes_of_kinds)},
             "tracks": described,
         }
+
+    def _merge_all(self) -> list[windows.Marks | windows.Samples]:
+        """Return what to draw on each track. Pixels become wider until it is at most ``MAX_MARKS``, if possible."""
+        while True:
+            marks = [self._merge(track, own) for (_, track), own in zip(self._shown, self.own, strict=True)]
+            count = sum(len(each.counts) for each in marks)
+            if count <= windows.MAX_MARKS or self.pixel_ns >= self.window.duration:
+                return marks
+            self.pixel_ns = min(-(-self.pixel_ns * count // windows.MAX_MARKS), self.window.duration)
 
     def _merge(self, track: EventTrack, own: TimeWindow) -> windows.Marks | windows.Samples:
         if track.values is not None:

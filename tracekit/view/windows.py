@@ -25,6 +25,7 @@ MAX_LANES = 32
 """Maximum number of lanes of a track. Further overlapping events share the last lane, on which they are merged."""
 MAX_MARKS = 40_000
 """Maximum number of events and blocks in an answer, unless there are more lanes."""
+_MAX_MARKS_BEFORE_MERGING = 4 * MAX_MARKS
 MAX_EXPORTED = 1_000_000
 """Maximum number of events in a file for Perfetto, which is written and read at once."""
 MAX_SPAN = 1 << 52
@@ -215,7 +216,7 @@ def merge_samples(times: Array, values: Array, window: TimeWindow, pixel_ns: int
 
 
 def choose_pixel_duration(sizes: Sequence[int], window: TimeWindow, width: int) -> int:
-    """Return the duration of a pixel in ns with which lanes have at most ``MAX_MARKS`` marks.
+    """Return the duration of a pixel in ns with which lanes have few marks, whatever the durations of their events.
 
     Args:
         sizes: Number of the events in the window of each lane.
@@ -223,7 +224,7 @@ def choose_pixel_duration(sizes: Sequence[int], window: TimeWindow, width: int) 
         width: Width of the picture in pixels. If lanes have too many events, pixels are wider.
     """
     events, pixels = np.array(sizes, np.int64), width
-    while pixels > 1 and np.minimum(events, 2 * pixels + 2).sum() > MAX_MARKS:
+    while pixels > 1 and np.minimum(events, 2 * pixels + 2).sum() > _MAX_MARKS_BEFORE_MERGING:
         pixels = (pixels + 1) // 2
     return max(1, -(-window.duration // pixels))
 

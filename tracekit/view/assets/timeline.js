@@ -687,11 +687,12 @@
     const panel = details.querySelector(".event-details");
     if (panel) accept(panel);
     layout();
-    const order = ["gpu", "cpu", "steps", ...opened].filter((name, i, all) => opened.has(name) && all.indexOf(name) === i);
-    for (const name of order) {
-      say(name === "causes" ? "Looking for causes …" : "");
-      await load([name], `data-${name}`);
-      if (name === "gpu" || name === "cpu") reveal();
+    for (const names of [["gpu"], ["cpu", "other"], ["steps", "causes"]]) {
+      const own = names.filter((name) => opened.has(name));
+      if (!own.length) continue;
+      say(names[0] === "steps" ? "Looking for steps and causes …" : "");
+      await load(own, `data-${names[0]}`);
+      if (names[0] !== "steps") reveal();
     }
     if (message.textContent.endsWith("…")) say("");
     root.removeAttribute("aria-busy");
