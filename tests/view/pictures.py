@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import io
 import sys
+import tempfile
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tracekit as tk
 from tests import chromium
 from tests.view.browser import SWITCHES, Tab
 from tests.view.support import FIXTURES, running
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 FOLDER = FIXTURES.parent / "docs" / "images"
 SHARED = FIXTURES.parents[1] / "shared" / "captures" / "h200_more"
+SICK = SHARED.parent / "sick"
+STRAGGLER = tuple(SICK / f"ddp_straggler_rank{n}.nsys-rep" for n in (0, 1))
+DLPROF = Path(tempfile.gettempdir()) / "dlprof_dldb.sqlite"
+"""Database of DLProf that is exported for its picture."""
 TRAIN = (FIXTURES / "train_amp.nsys-rep",)
 RANKS = tuple(SHARED / f"straggler_rank{n}.nsys-rep" for n in (0, 1))
 WIDTH, HEIGHT = 1440, 900
@@ -42,6 +48,7 @@ class Picture:
         scheme: Color scheme.
         select: Tables whose first row is selected, in this order.
         scroll: Table that is at the top of the window.
+        size: Width and height of the window in pixels.
     """
 
     name: str
@@ -50,6 +57,7 @@ class Picture:
     scheme: str = "light"
     select: tuple[str, ...] = ()
     scroll: str = ""
+    size: tuple[int, int] = (WIDTH, HEIGHT)
 
 
 PICTURES = (
@@ -79,13 +87,22 @@ PICTURES = (
     Picture("roofline", (FIXTURES / "ncu" / "ncu_roofline_raw.csv",), "/roofline"),
     Picture("graph", (FIXTURES / "tensorflow" / "network.pb",), "/graph"),
     Picture("scalars", (FIXTURES / "tensorflow" / "runs",), "/scalars"),
+    Picture("first_compute", (SICK / "fp32.nsys-rep",), "/"),
+    Picture("first_launch", (SICK / "launch_bound.nsys-rep",), "/"),
+    Picture("first_loader", (SICK / "loader.nsys-rep",), "/", "dark"),
+    Picture("first_ranks", STRAGGLER, "/"),
+    Picture("first_graph", (SICK / "idle_streams.nsys-rep",), "/", "dark"),
+    Picture("first_ncu", (FIXTURES / "ncu" / "ncu_basic.ncu-rep",), "/"),
+    Picture("first_dlprof", (DLPROF,), "/"),
+    Picture("first_tablet", STRAGGLER, "/", "dark", size=(1024, 768)),
+    Picture("first_phone", (SICK / "launch_bound.nsys-rep",), "/", size=(390, 844)),
 )
 
 
 def take(picture: Picture, browser: Browser, viewer: Viewer) -> bytes:
     """Return a picture of a page as PNG."""
-    size = {"width": WIDTH, "height": HEIGHT}
-    context = browser.new_context(viewport=size, color_scheme=picture.scheme)  # type: ignore[arg-type]
+    width, height = picture.size
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=picture.scheme)  # type: ignore[arg-type]
     with Tab(context.new_page(), viewer) as tab:
         tab.open(picture.url)
         for name in picture.select:
@@ -97,7 +114,7 @@ def take(picture: Picture, browser: Browser, viewer: Viewer) -> bytes:
             tab.table(picture.scroll).panel.evaluate("(e) => scrollTo(0, e.offsetTop - 60)")
         elif picture.select:
             tab.page.evaluate("() => scrollTo(0, 0)")
-        tab.page.mouse.move(0, HEIGHT - 1)
+        tab.page.mouse.move(0, height - 1)
         tab.page.wait_for_load_state("networkidle")
         tab.page.wait_for_timeout(1000)  # animations end
         png = tab.page.screenshot()
@@ -126,6 +143,8 @@ def main(names: list[str]) -> None:
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium.executable(), args=SWITCHES)
         for captures, pictures in groupby(chosen, lambda picture: picture.captures):
+            if captures == (DLPROF,):
+                tk.convert(TRAIN[0], DLPROF, to="dlprof-db", overwrite=True)
             with running(*captures) as viewer:
                 for picture in pictures:
                     written = take(picture, browser, viewer)

@@ -113,26 +113,30 @@ def test_marks_of_direction_are_shown_as_escapes(tmp_path: Path, open_tab: Calla
         assert "\u202e" not in tab.page.locator("body").inner_text()
 
 
-def test_numbers_are_shown_before_charts(open_tab: Callable[..., Tab]) -> None:
+def test_the_answer_and_numbers_are_shown_before_charts(open_tab: Callable[..., Tab]) -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer, open_tab(viewer) as tab:
         figures = viewer._captures.compute_deferred_result
         drawing, cards = threading.Event(), threading.Event()
+        tokens: list[str] = []
 
         def draw(token: str) -> Any:
-            drawing.set()
-            assert cards.wait(60)
+            tokens.append(token)
+            if len(tokens) > 2:  # the answer and the numbers
+                drawing.set()
+                assert cards.wait(60)
             return figures(token)
 
         viewer._captures.compute_deferred_result = draw  # type: ignore[method-assign]
         tab.page.goto(tab.base)
         tab.page.wait_for_selector(".number-card")
         assert drawing.wait(60)
-        assert tab.page.locator("svg").count() == 0
+        assert tab.page.locator(".sentence").count() == 1
+        assert tab.page.locator(".chart svg").count() == 0
         waiting = tab.page.locator(".pending").count()
         assert waiting >= 5
         cards.set()
         tab.settle()
-        assert tab.page.locator("svg").count() >= 5
+        assert tab.page.locator(".chart svg").count() >= 5
         assert tab.page.locator(".pending").count() == 0
 
 
