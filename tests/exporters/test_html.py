@@ -555,7 +555,7 @@ def test_a_page_in_a_browser(amp: tk.Trace, tmp_path: Path, browser: Any) -> Non
         assert shown.evaluate(ORDER, table) == first
         button = part.get_by_role("button", name="Total time")
         button.hover()
-        assert part.get_by_role("tooltip").first.is_visible()
+        part.get_by_role("tooltip").first.wait_for()
         shown.keyboard.press("Escape")
         assert part.get_by_role("tooltip").count() == 0
         button.focus()
