@@ -11,7 +11,6 @@ from tracekit.errors import TracekitError
 from tracekit.pages.answer import TITLE, TITLE_OF_RANKS, build_answer
 from tracekit.text.elements import tag
 from tracekit.text.explanations import KERNELS_TITLE
-from tracekit.trace import get_trace_view
 from tracekit.view import components, grid, ranks, sources
 from tracekit.view.state import CaptureAggregation, make_url
 
@@ -65,7 +64,7 @@ def _has_much_to_explain(context: Context) -> bool:
 
 
 def _explain_capture(context: Context) -> Explanation:
-    return get_trace_view(context.capture.get_aggregated_trace(context.state.at)).explanation()
+    return context.capture.explain(context.state.at)
 
 
 def _explain_job(context: Context) -> Explanation:

@@ -48,7 +48,7 @@ def build_page(context: Context) -> list[Any]:
         context.build_figure("utilization_over_time", f"GPU utilization over time, {_WHOLE_CAPTURE}"),
     ]
     tables = []
-    if context.capture.has_rows_in_any("ops"):
+    if context.capture.has_rows_in_any("nvtx_ranges", "api_calls") or context.capture.trace.count("ops"):
         tables.append(_build_later(context, _TOP_OPS, partial(_build_top_ops_table, context, trace)))
     if context.capture.has_rows_in_any("kernels"):
         tables.append(_build_later(context, _TOP_KERNELS, partial(_build_top_kernels_table, context)))
