@@ -13,11 +13,11 @@ import tracekit as tk
 from tests.view.support import get, running, texts
 from tracekit.errors import TracekitError
 from tracekit.pages.answer import TITLE_OF_KERNELS
-from tracekit.plan.view import TraceView
 from tracekit.text import format_duration
 from tracekit.text.explanations import CauseText, Explanation, LedgerRow, RowsOfCause
 from tracekit.trace import get_trace_view
 from tracekit.view import explanations, pages
+from tracekit.view.captures import ViewedCapture
 from tracekit.view.opening import open_captures
 from tracekit.view.query import Query, read_matching_frame
 from tracekit.view.state import CaptureAggregation, PageState, parse_url
@@ -134,10 +134,10 @@ def test_a_database_of_dlprof_is_explained(tmp_path: Path) -> None:
 
 
 def test_an_error_is_shown_in_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise TracekitError("the steps overlap", hint="record again")
 
-    monkeypatch.setattr(TraceView, "explanation", fail)
+    monkeypatch.setattr(ViewedCapture, "explain", fail)
     captures = open_captures([TRAIN])
     shown = read_page(captures, "/")
     assert explanations.TITLE in shown
@@ -152,7 +152,7 @@ def test_names_are_text_and_cannot_change_the_direction(monkeypatch: pytest.Monk
     rows = (RowsOfCause("kernels", 5, (name,), 0, 1),)
     cause = CauseText("x", *[name] * 7, 1, 1, 0, 1, (0.1, 0.2, 0.3), 5, False, name, None, rows)
     hostile = Explanation(True, name, (row,), (cause,), name, name, (row,), (name,), (name,), scope=name, step_ns=5)
-    monkeypatch.setattr(TraceView, "explanation", lambda _: hostile)
+    monkeypatch.setattr(ViewedCapture, "explain", lambda *_: hostile)
     with running(TRAIN) as viewer:
         page = get(viewer, "/").text
         assert "evil" not in page
