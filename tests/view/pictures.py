@@ -62,7 +62,7 @@ class Picture:
 
 PICTURES = (
     Picture("overview", TRAIN, "/"),
-    Picture("timeline", TRAIN, "/timeline?start=477000000&end=486000000"),
+    Picture("timeline", TRAIN, "/timeline?start=495230000&end=495430000&event=kernels:300"),
     Picture("op_types", TRAIN, "/op_types"),
     Picture("groups", TRAIN, "/groups?depth=2"),
     Picture("ops", TRAIN, "/ops", select=("ops",), scroll="ops"),

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 
 STEPS, GPU, CPU, RANGES, COUNTERS, OTHER, CAUSES = "steps", "gpu", "cpu", "ranges", "counters", "other", "causes"
 _ON_GPU, _PROJECTIONS, _PAGE_FAULTS = "gpu", "projections", "page-faults"
-_ON_CPU = tuple(name for name in BY_DEFAULT if name not in (_ON_GPU, _PROJECTIONS, _PAGE_FAULTS, COUNTERS))
+_OVERHEADS = "overheads"
+_ON_CPU = tuple(n for n in BY_DEFAULT if n not in (_ON_GPU, _PROJECTIONS, _PAGE_FAULTS, COUNTERS, _OVERHEADS))
 STAGES: dict[str, Stages] = {
     GPU: (*(s for s in kinds.group_kinds_by_stage((_ON_GPU,)) if kinds.SYNCS not in s), (kinds.GPU_PAGE_FAULTS,)),
     CPU: (*kinds.group_kinds_by_stage(_ON_CPU), (kinds.CPU_PAGE_FAULTS,)),
     RANGES: ((kinds.SYNCS,), *kinds.group_kinds_by_stage((_PROJECTIONS,))),
     COUNTERS: kinds.group_kinds_by_stage((COUNTERS,)),
-    OTHER: kinds.group_kinds_by_stage(ON_REQUEST),
+    OTHER: kinds.group_kinds_by_stage((_OVERHEADS, *ON_REQUEST)),
 }
 """Kinds of the events of each part that shows tables, by stage. Synchronizations and projections of ranges onto the GPU
 are not in the part of the GPU, which would look busy while it is idle."""

@@ -21,6 +21,7 @@
   const view = { start: toNumber(root.dataset.start), end: toNumber(root.dataset.end) };
   const state = { tracks: new Map(), rows: [], contexts: new Map(), groups: new Map(), flat: new Map(), selected: null,
     related: new Map(), cause: root.dataset.cause || "", cursor: null, row: null, hover: null };
+  const shownCapture = Number(parameters.get("capture") || 0);
   const parts = root.dataset.parts.split(",").filter(Boolean);
   const opened = new Set(root.dataset.opened.split(",").filter(Boolean));
   const TITLES = { ranges: "Ranges on the GPU and synchronization", counters: "Counters", other: "Other events" };
@@ -263,7 +264,8 @@
   const drawBands = (context, height) => {
     context.fillStyle = colors.ground;
     context.fillRect(0, 0, width(), height);
-    const steps = [...state.tracks.values()].find((track) => track.part === "steps");
+    const steps = [...state.tracks.values()].filter((track) => track.part === "steps")
+      .sort((a, b) => (b.capture === shownCapture) - (a.capture === shownCapture))[0];
     if (!steps || span() / width() > (steps.end[0] - steps.start[0]) / 3) return;
     steps.start.forEach((start, i) => {
       const warm = steps.colors[i] === "warm-up";
