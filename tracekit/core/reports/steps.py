@@ -46,7 +46,8 @@ def step_parts(request: Request) -> pl.DataFrame:
     """
     rows = _measure_step_times(request).steps
     mostly = pl.col("mostly").replace_strict(_get_titles_of_parts(), default=None, return_dtype=pl.String)
-    change = quotient_expr(PERCENT * pl.col("change_ns"), pl.col("median_ns").cast(pl.Float64))
+    change = quotient_expr(float(PERCENT) * pl.col("change_ns"), pl.col("median_ns").cast(pl.Float64))
+    change = pl.when(pl.col("median_ns") != 0).then(change)
     return rows.with_columns(mostly=mostly, change_percent=change)
 
 
