@@ -42,6 +42,7 @@ PEER = OUT / "peer"
 PEER_PACKAGES = ("nsys-ai==0.3.0", "duckdb==1.5.5", "duckdb-extension-sqlite-scanner==1.5.5")
 KERNELS = int(os.environ.get("KERNELS", "2000000"))
 EVENTS = int(os.environ.get("EVENTS", "50000000"))
+KERNELS_OF_1_M_EVENTS = 400_000
 EVENTS_OF_TRAIN_AMP = 3065
 NEW_EVENTS = int(os.environ.get("NEW_EVENTS", "2000000"))
 EVENTS_OF_OMP, EVENTS_OF_UM = 846, 1663
@@ -111,7 +112,7 @@ JOBS = [
         lambda: startup.measured(repeated("train_amp.nsys-rep", EVENTS_OF_1_MB), OUT),
     ),
 ]
-VIEWER = "viewer: overview, pages, sorting, filters"
+VIEWER = "viewer: time to the verdict, weight of pages, memory"
 GROWTH = "growth: time and memory by number of kernels"
 PLANTED = "diff: kernels that became slower"
 MEMORY = "memory: peak of each command"
@@ -161,9 +162,10 @@ def measured_lines(jobs: list[Job], others: list[str]) -> Iterator[str]:
         yield from growth.measured(SIZES, one, OUT)
         yield ""
     if VIEWER in others:
-        yield f"The viewer on {KERNELS / 1e6:.1f} M kernels of one process, seconds of one run:"
+        yield "The viewer on a capture of 1 M events, and the weight of pages of small captures:"
         yield ""
-        yield from viewer(one())
+        yield from module_lines("tests.benchmarks.view", str(one(KERNELS_OF_1_M_EVENTS)))
+        yield ""
     if MEMORY in others:
         yield f"The commands on {KERNELS / 1e6:.1f} M kernels, as many calls and half as many ranges:"
         yield ""
@@ -214,12 +216,6 @@ def generate(name: str, kernels: int, *options: str) -> Path:
         program = ROOT / "fixtures" / "programs" / "gen_nsys_sqlite.py"
         subprocess.run([sys.executable, program, path, "--kernels", str(kernels), *options], check=True)
     return path
-
-
-def viewer(path: Path) -> list[str]:
-    """The steps of the viewer on a capture."""
-    command = [sys.executable, str(Path(__file__).with_name("view.py")), str(path)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.splitlines()
 
 
 def module_lines(module: str, *arguments: str) -> Iterator[str]:

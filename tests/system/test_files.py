@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,24 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
     return path
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limits")
+@pytest.mark.parametrize(
+    ("soft", "hard", "expected"),
+    [(256, 1000, (1000, 1000)), (256, -1, (1 << 16, -1)), (1 << 20, -1, None), (-1, -1, None)],
+)
+def test_the_number_of_open_files_is_raised_to_the_maximum(
+    soft: int, hard: int, expected: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "RLIM_INFINITY", -1)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    files.allow_many_open_files()
+    assert limits == ([] if expected is None else [expected])
 
 
 def test_a_regular_file_is_opened(path: Path) -> None:

@@ -7,6 +7,7 @@ change.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -30,6 +31,7 @@ DISK_HINT = "check the disk, or copy the file from its source again"
 PERMISSIONS_HINT = "check its permissions"
 LONGEST_SQLITE_PATH = 504
 """Length of the longest resolved path that SQLite opens, in bytes: 512 minus the suffix of its journal."""
+MAX_OPEN_FILES = 1 << 16
 SETTLED_NS = 2_000_000_000
 """Minimum age of the last change of a settled file in ns. On any file system, later changes have another timestamp."""
 _MAX_READ_BYTES = 1 << 30
@@ -74,6 +76,17 @@ def open_regular_file(path: Path) -> int:
         return descriptor
     os.close(descriptor)
     raise _create_not_regular_file_error(path, kind)
+
+
+def allow_many_open_files() -> None:
+    """Raise the number of files that this process may open to the maximum, as far as the system has such limits."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+        if soft != resource.RLIM_INFINITY and soft < limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def find_special_file_kind(mode: int) -> str | None:
