@@ -106,12 +106,10 @@ def take(picture: Picture, browser: Browser, viewer: Viewer) -> bytes:
     with Tab(context.new_page(), viewer) as tab:
         tab.open(picture.url)
         for name in picture.select:
-            table = tab.table(name)
-            table.rows(1)
-            table.part("grid").locator('.ag-center-cols-container .ag-row[row-index="0"] .ag-cell').first.click()
+            tab.table(name).select(0)
             tab.wait_for_url(f"{name}.select")
         if picture.scroll:
-            tab.table(picture.scroll).panel.evaluate("(e) => scrollTo(0, e.offsetTop - 60)")
+            tab.table(picture.scroll).panel.evaluate("(e) => scrollTo(0, e.offsetTop - 96)")
         elif picture.select:
             tab.page.evaluate("() => scrollTo(0, 0)")
         tab.page.mouse.move(0, height - 1)
