@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import examples
 from tests.view.markup import TableMarkup, parse
-from tests.view.support import BIG, FIXTURES, NAMES, captures_of, frame_of, hostile_tables
+from tests.view.support import BIG, FIXTURES, NAMES, captures_of, frame_of, get, hostile_tables, running
 from tests.view.test_filters import BLANK, TEXT_COMPARISONS, compared, grouped
 from tracekit.errors import TracekitError
 from tracekit.text import to_printable
@@ -306,6 +307,19 @@ def test_parts_of_pages_are_those_of_the_page(amp: ViewedCaptures) -> None:
         (answer, *_) = parse(Context(amp, same).build_table(name, arguments, heading=chosen)).children
         assert answer == node
     assert grid.parse_fragment(PageState(parameters={"heading": "script"}))[2] == "h2"
+
+
+def test_requests_of_parts_that_are_not_valid(tmp_path: Path) -> None:
+    """The answer is an error or says what is wrong. No link leads to a page that does not exist."""
+    tk.Trace.from_tables(hostile_tables()).export(tmp_path / "capture", format="parquet")
+    with running(tmp_path / "capture") as viewer:
+        for page in ("nope", "\\example.org", "<script>"):
+            assert get(viewer, f"{grid.FRAGMENT}kernels?page={page}").status_code == 400
+        for name in ("nope", "report:<script>", "iteration_kernels?arguments=iteration%3Dx", "%00"):
+            answer = get(viewer, f"{grid.FRAGMENT}{name}")
+            assert answer.status_code == 200
+            assert "<script" not in answer.text
+            assert 'class="panel' in answer.text
 
 
 @pytest.mark.slow

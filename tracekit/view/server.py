@@ -198,6 +198,8 @@ class Viewer:
     def _send_table(self, name: str) -> Response:
         """Return a table of a page in the state that the URL describes."""
         state, arguments, heading = parse_fragment(self._parse_fragment_state())
+        if state.page not in PAGES:
+            raise TracekitError(f"the viewer has no page {state.page[:100]!r}", hint="follow a link of the viewer")
         context = Context(self._captures, state)
         return _create_html_response(render(context.build_table(name, arguments, heading=heading)))
 
