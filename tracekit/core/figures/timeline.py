@@ -115,7 +115,11 @@ def compute_busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
     Returns:
         One row per GPU and bin, sorted by both: ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
     """
-    busy = intervals.merge_intervals(activities, by=["device_id"])
+    return _divide_busy_times(intervals.merge_intervals(activities, by=["device_id"]), bins)
+
+
+def _divide_busy_times(busy: pl.DataFrame, bins: int) -> pl.DataFrame:
+    """Return how long each GPU was busy in each bin of time, from the disjoint intervals in which it was busy."""
     if busy.is_empty():
         return pl.DataFrame(schema=_BUSY)
     first, last = (int(t) for t in busy.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0))
@@ -140,14 +144,15 @@ def compute_utilization_in_bins(activities: pl.DataFrame, bins: int) -> pl.DataF
     Returns:
         The rows of ``compute_busy_times`` with the columns ``min_percent`` and ``max_percent``.
     """
-    whole = compute_busy_times(activities, bins)
+    busy = intervals.merge_intervals(activities, by=["device_id"])
+    whole = _divide_busy_times(busy, bins)
     if whole.is_empty():
         return whole.with_columns(min_percent=pl.lit(0.0), max_percent=pl.lit(0.0))
     count = whole["start_ns"].n_unique()
     shortest = int(whole.select((pl.col("end_ns") - pl.col("start_ns")).min()).item())
     parts = max(1, min(_PARTS_OF_BIN, shortest))
     percent = pl.col("busy_ns") * 100.0 / (pl.col("end_ns") - pl.col("start_ns"))
-    cells = compute_busy_times(activities, count * parts).with_columns(percent=percent)
+    cells = _divide_busy_times(busy, count * parts).with_columns(percent=percent)
     extremes = cells.group_by("device_id", pl.int_range(pl.len()).over("device_id") // parts, maintain_order=True).agg(
         min_percent=pl.col("percent").min(), max_percent=pl.col("percent").max()
     )
