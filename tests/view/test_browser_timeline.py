@@ -99,6 +99,14 @@ def test_show_selects_the_longest_occurrence_of_a_cause(train: Viewer, open_tab:
         key = work.get_attribute("data-show-event")
         work.click()
         tab.page.locator(f".event-details[data-event='{key}']").wait_for()
+        tab.open(f"/timeline?start={start}&end={end}&cause={cause.cause}")
+        first, last = (int(tab.parameters()[name]) for name in ("start", "end"))
+        assert first < start < end < last
+        shown = tab.query()
+        assert "window=exact" in shown
+        tab.page.reload()
+        tab.settle()
+        assert tab.query() == shown
         assert tab.problems == []
 
 

@@ -69,8 +69,7 @@ def _explain_capture(context: Context) -> Explanation:
 
 def _explain_job(context: Context) -> Explanation:
     at = CaptureAggregation(ranks=context.state.at.ranks, devices=context.state.at.devices)
-    explain = lambda: write_explanation(ranks.get_selected_ranks(context.captures, at).why())  # noqa: E731
-    return context.captures.get_cached_result(("explanation of ranks", at), explain)  # type: ignore[no-any-return]
+    return write_explanation(ranks.find_causes_of_job(context.captures, at))
 
 
 def _build_panel(context: Context) -> Element:

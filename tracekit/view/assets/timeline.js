@@ -141,8 +141,10 @@
     const url = new URL(location.href);
     url.searchParams.set("start", toText(view.start));
     url.searchParams.set("end", toText(view.end));
-    if (state.selected) url.searchParams.set("event", state.selected.short);
-    else url.searchParams.delete("event");
+    const kept = { event: state.selected?.short, cause: state.cause, window: state.cause && !state.selected ? "exact" : "" };
+    for (const [name, value] of Object.entries(kept)) {
+      if (value) url.searchParams.set(name, value); else url.searchParams.delete(name);
+    }
     history.replaceState(null, "", url);
     for (const link of document.querySelectorAll("a[data-window]")) {
       const target = new URL(link.href);

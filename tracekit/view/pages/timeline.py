@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tracekit.view.state import PageState
     from tracekit.view.timeline import ShownCapture
 
+EXACT = "exact"
+"""Value of the URL parameter ``window`` if the window is not one of an occurrence of a cause, which gets margins."""
 MAX_QUICK_KERNELS = 300_000
 """Maximum number of kernels of captures whose timeline begins with the steady steps instead of the whole capture."""
 LISTED = (tracks.GPU, tracks.CPU)
@@ -74,7 +76,11 @@ def _choose_window(
     times = (state.get("start"), state.get("end"))
     if any(times) and not (chosen and times == (str(chosen.start), str(chosen.end))):
         window = windows.parse_window(*times, span)
-        return windows.center_window(int(times[0]), int(times[0])) if times[0] == times[1] else window
+        if times[0] == times[1]:
+            return windows.center_window(int(times[0]), int(times[0]))
+        is_occurrence = bool(state.get("cause")) and state.get("window") != EXACT
+        margin = window.duration * 3 // 4 if is_occurrence else 0
+        return TimeWindow(window.start - margin, window.end + margin)
     if chosen:
         return windows.center_window(*find_member(members, chosen.key.capture).place(chosen.start, chosen.end))
     return _find_steps_window(context, span) or span
