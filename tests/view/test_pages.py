@@ -119,9 +119,17 @@ def test_overlap_of_one_capture_and_of_ranks() -> None:
     with running(*RANKS) as viewer:
         of_ranks = TableMarkup(open_page(viewer, "/communication"), "overlap").rows()
         assert {row["rank"] for row in of_ranks} == {"0", "1"}
-        assert "waiting_for_ranks_ns" not in of_ranks[0]
+        waits = {rank: sum(int(r["waiting_for_ranks_ns"]) for r in of_ranks if r["rank"] == rank) for rank in "01"}
+        assert waits["0"] > 100 * waits["1"]
         one = TableMarkup(open_page(viewer, "/communication?ranks=1"), "overlap").rows()
-        assert one == [row for row in of_ranks if row["rank"] == "1"]
+        assert "waiting_for_ranks_ns" not in one[0]
+        assert [row["communication_ns"] for row in one] == [
+            row["communication_ns"] for row in of_ranks if row["rank"] == "1"
+        ]
+        html = open_page(viewer, "/ranks")
+        steps = TableMarkup(html, "ranks_step_parts").rows()
+        assert sum(int(row["waiting_for_ranks_ns"]) for row in steps) == sum(waits.values())
+        assert "Time of the steady steps of each rank by part" in html
     with running(FIXTURES / "ddp2.sqlite") as viewer:
         rows = TableMarkup(open_page(viewer, "/communication"), "overlap").rows()
     assert all(int(r["overlapped_ns"]) + int(r["exposed_ns"]) == int(r["communication_ns"]) for r in rows)

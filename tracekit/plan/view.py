@@ -82,7 +82,12 @@ class TraceView:
             stage.free_working_data()
 
     def report(
-        self, name: str, options: Mapping[str, Value] | None = None, kinds: Sequence[str] = (RULE, REPORT)
+        self,
+        name: str,
+        options: Mapping[str, Value] | None = None,
+        kinds: Sequence[str] = (RULE, REPORT),
+        *,
+        rank_plans: Mapping[int | None, RankPlan] | None = None,
     ) -> ReportTable:
         """Compute an ``nsys stats`` report, a DLProf report or one of tracekit's own reports, or apply a rule.
 
@@ -90,6 +95,7 @@ class TraceView:
             name: Name of the report or rule, optionally followed by options after colons.
             options: Values of further options, by option name.
             kinds: What ``name`` may name.
+            rank_plans: What is known about the other ranks of a set, by the id of each process.
 
         Raises:
             UnknownFormatError: The report or one of its options does not exist, or a value is not allowed.
@@ -104,6 +110,7 @@ class TraceView:
             without=lambda *conditions: _create_report_frames_function(self.without(*conditions)),
             create_rollup=self._read_rollup if analysis.input == "diagnosis" else lambda: get_rollup(self.plan),
             has_chosen_steps=self.plan.rollup is not None,
+            rank_plans=rank_plans,
         )
         return reports.compute(analysis, request, self._prefetch_used_columns)
 

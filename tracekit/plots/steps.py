@@ -49,7 +49,7 @@ _COMMUNICATION_PARTS = {
 }
 
 
-def draw_step_parts(steps: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_step_parts(steps: pl.DataFrame, *, place: str = "Process", dark: bool = False) -> Figure:
     """Draw each step as a bar that is divided into its parts, with the median of all steady steps and the outliers.
 
     If there are many steps, a bar is the step with the median duration of consecutive ones, and a line extends from
@@ -57,6 +57,7 @@ def draw_step_parts(steps: pl.DataFrame, *, dark: bool = False) -> Figure:
 
     Args:
         steps: Rows of the figure ``step_parts``.
+        place: What the column ``process_id`` identifies.
         dark: Whether to use the dark template.
     """
     with_outliers, others = steps.filter(pl.col("outliers") > 0), steps.filter(pl.col("outliers") == 0)
@@ -66,7 +67,7 @@ def draw_step_parts(steps: pl.DataFrame, *, dark: bool = False) -> Figure:
     title = "Time of the steady steps by part"
     drawn = create_figure(drawings, dark=dark, title=title, x_title="Step", y_title=f"Duration ({unit})", height=420)
     drawn.update_layout(barmode="stack", legend_traceorder="normal", showlegend=True)
-    return mark_peaks(_label_positions(drawn, steps), _find_peaks(steps), highest, factor, dark=dark)
+    return mark_peaks(_label_positions(drawn, steps, place), _find_peaks(steps), highest, factor, dark=dark)
 
 
 def _find_peaks(steps: pl.DataFrame) -> list[Peak]:
@@ -77,11 +78,12 @@ def _find_peaks(steps: pl.DataFrame) -> list[Peak]:
     ]
 
 
-def draw_communication_overlap(steps: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_communication_overlap(steps: pl.DataFrame, *, place: str = "Process", dark: bool = False) -> Figure:
     """Draw the communication of each step as a bar that is divided by whether computation hides it.
 
     Args:
         steps: Rows of the figure ``communication_overlap``.
+        place: What the column ``process_id`` identifies.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(steps["duration_ns"])
@@ -89,7 +91,7 @@ def draw_communication_overlap(steps: pl.DataFrame, *, dark: bool = False) -> Fi
     title = "Communication in the steady steps"
     drawn = create_figure(bars, dark=dark, title=title, x_title="Step", y_title=f"Time ({unit})", height=360)
     drawn.update_layout(barmode="stack", legend_traceorder="normal", showlegend=True)
-    return _label_positions(drawn, steps)
+    return _label_positions(drawn, steps, place)
 
 
 def _stack(steps: pl.DataFrame, parts: Mapping[str, tuple[str, str]], factor: float) -> list[Any]:
@@ -157,14 +159,14 @@ def _draw_medians(steps: pl.DataFrame, factor: float) -> list[Any]:
     return [line]
 
 
-def _label_positions(drawn: Figure, steps: pl.DataFrame) -> Figure:
-    """Label the bars with the numbers of steps and, if there are several processes, with their ids."""
+def _label_positions(drawn: Figure, steps: pl.DataFrame, place: str) -> Figure:
+    """Label the bars with the numbers of steps and, if there are several processes or ranks, with their ids."""
     several = steps["process_id"].n_unique() > 1
     stride = -(-steps.height // 16)
     rows = list(zip(steps["process_id"], steps["iteration"], strict=True))[::stride]
     labels = [f"{process}: {number:,}" if several else f"{number:,}" for process, number in rows]
     positions = list(range(0, steps.height, stride))
-    drawn.update_layout(xaxis_title_text="Process: step" if several else "Step")
+    drawn.update_layout(xaxis_title_text=f"{place}: step" if several else "Step")
     return drawn.update_xaxes(tickmode="array", tickvals=positions, ticktext=labels)
 
 

@@ -149,6 +149,7 @@ class Analysis:
         scope: What is analyzed: one trace, the traces of a set, or results of Nsight Compute.
         input: What ``compute`` reads: the tables of a trace, its roll-up, or its roll-up and the columns that ``why``
             reads.
+        compares_ranks: Whether the result of a capture depends on the other ranks, if it belongs to a set of ranks.
         origin: Tool that defines the result and its printed form.
         old_names: Further names of the analysis.
     """
@@ -163,6 +164,7 @@ class Analysis:
     required_tables: tuple[str, ...] = ()
     scope: Scope = "trace"
     input: Literal["tables", "rollup", "diagnosis"] = "tables"
+    compares_ranks: bool = False
     origin: Literal["tracekit", "nsys", "dlprof"] = "tracekit"
     old_names: tuple[str, ...] = ()
 

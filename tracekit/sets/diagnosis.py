@@ -47,9 +47,7 @@ def explain_job(traces: MemberSet, options: Options) -> Why:
     Raises:
         TracekitError: No capture can be read.
     """
-    from tracekit.core.communication import Communication
     from tracekit.core.diagnosis import explain_job as combine
-    from tracekit.core.diagnosis import plan_ranks
 
     traces, results = _separate_results(traces)
     if len(traces.ranks) == 1:
@@ -59,15 +57,35 @@ def explain_job(traces: MemberSet, options: Options) -> Why:
     profiled = _collect(traces.outcomes(_profile_rank), errors)
     if not profiled:
         raise next(iter(errors.values()))
-    ranked = concat_rank_tables(list(profiled), [tables for _, tables in profiled.values()])
-    communication = Communication(ranked, ignores_missing_ranks=True)
-    plans, notes = plan_ranks({rank: profiles for rank, (profiles, _) in profiled.items()}, communication)
+    plans, notes = _plan_profiled_ranks(profiled)
     functions = {rank: functools.partial(_examine_rank, options, plans[rank], results.get(rank)) for rank in profiled}
     examined: dict[int, list[Examination] | Why] = _collect(map_by_rank(traces, functions), errors)
     examinations = [e for of_rank in examined.values() if isinstance(of_rank, list) for e in of_rank]
     others = [replace(answer, rank=rank) for rank, answer in examined.items() if not isinstance(answer, list)]
     others += [_describe_error(rank, error) for rank, error in errors.items()]
     return combine(examinations, others, [*notes, *(a.sentence for a in others if a.rank in errors)])
+
+
+def plan_job(traces: MemberSet) -> dict[int, dict[int | None, RankPlan]]:
+    """Return what is known about the other ranks of a job, by rank and id of the process.
+
+    Ranks whose captures cannot be read are left out.
+    """
+    outcomes = traces.outcomes(_profile_rank)
+    profiled = {member.rank: result for member, result in outcomes if not isinstance(result, Exception)}
+    return _plan_profiled_ranks(profiled)[0] if profiled else {}
+
+
+def _plan_profiled_ranks(
+    profiled: Mapping[int, tuple[list[RankProfile], dict[str, pl.DataFrame]]],
+) -> tuple[dict[int, dict[int | None, RankPlan]], list[str]]:
+    """Return the plans by rank and id of the process, and notes about the job, given the profile of each rank."""
+    from tracekit.core.communication import Communication
+    from tracekit.core.diagnosis import plan_ranks
+
+    ranked = concat_rank_tables(list(profiled), [tables for _, tables in profiled.values()])
+    communication = Communication(ranked, ignores_missing_ranks=True)
+    return plan_ranks({rank: profiles for rank, (profiles, _) in profiled.items()}, communication)
 
 
 def _separate_results(traces: MemberSet) -> tuple[MemberSet, dict[int, Member]]:

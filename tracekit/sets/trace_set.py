@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast
 
 from tracekit import registry, schemas
 from tracekit.registry import detection
+from tracekit.registry.analyses import parse_name
 from tracekit.registry.source import Source
 from tracekit.registry.tables import convert_names, count_rows, read_chunks
 from tracekit.sets import frames
@@ -19,11 +20,11 @@ from tracekit.sets import ranks as rank_sources
 from tracekit.sets.engines import LocalEngine, resolve_engine
 from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedMetadata
-from tracekit.sets.member_set import MemberSet, open_and_read_metadata, open_member
+from tracekit.sets.member_set import MemberSet, map_by_rank, open_and_read_metadata, open_member
 from tracekit.system.files import FileState
 from tracekit.system.remote import KeptCopy
 from tracekit.text.names import RecipeOptions
-from tracekit.trace import Trace, load
+from tracekit.trace import Trace, get_trace_view, load
 
 if TYPE_CHECKING:
     import os
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.core.communication import Communication
-    from tracekit.core.diagnosis import WhatIf, Why
+    from tracekit.core.diagnosis import RankPlan, WhatIf, Why
     from tracekit.core.reports import ReportTable
     from tracekit.registry.analyses import Value
     from tracekit.registry.interface import Progress
@@ -316,8 +317,13 @@ class TraceSet(MemberSet):
         Raises:
             UnknownFormatError: The report or one of its options does not exist.
         """
+        from tracekit.sets import diagnosis
         from tracekit.sets.reports import RankedReport
 
+        if parse_name(name, options)[0].compares_ranks and len(self.ranks) > 1:
+            plans = diagnosis.plan_job(self)
+            functions = {r: functools.partial(_compute_report_of_rank, name, options, plans.get(r)) for r in self.ranks}
+            return RankedReport.from_results(name, list(self.skip_unreadable(map_by_rank(self, functions))))
         compute = functools.partial(_compute_report, name, options)
         return RankedReport.from_results(name, list(self._iterate_readable_results(compute)))
 
@@ -653,6 +659,15 @@ class TraceSet(MemberSet):
 
 def _compute_report(name: ReportName | RuleName, options: Mapping[str, bool | int] | None, trace: Trace) -> ReportTable:
     return trace.report(name, options=options)
+
+
+def _compute_report_of_rank(
+    name: ReportName | RuleName,
+    options: Mapping[str, bool | int] | None,
+    plans: Mapping[int | None, RankPlan] | None,
+    trace: Trace,
+) -> ReportTable:
+    return get_trace_view(trace).report(name, options, rank_plans=plans)
 
 
 def _apply_rule(rule: RuleName, options: Mapping[str, bool | int] | None, trace: Trace) -> pl.DataFrame:

@@ -162,6 +162,17 @@ DATASETS: Mapping[str, Dataset] = {
             rows=sources.read_step_parts,
         ),
         Dataset(
+            "ranks_step_parts",
+            "Steps of all ranks by part",
+            "step_parts",
+            "step:asc,rank:asc",
+            first=("rank", "step", "name", "duration_ns", "waiting_for_ranks_ns", "change_percent", "mostly"),
+            hidden=("pid", "start_ns"),
+            has_sums=False,
+            note="The parts of a step add up to its duration. While a rank waits for others, they are late.",
+            rows=sources.read_step_parts_of_ranks,
+        ),
+        Dataset(
             "iteration_ledger",
             "Parts of the step by range",
             "step_ledger",

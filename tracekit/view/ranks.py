@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tracekit.registry.analyses import Value
     from tracekit.schemas import Column
     from tracekit.sets.member import Member
+    from tracekit.text.names import ReportName
     from tracekit.trace import Trace
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
     from tracekit.view.state import CaptureAggregation
@@ -289,6 +290,13 @@ def compute_gpu_time(captures: ViewedCaptures, at: CaptureAggregation) -> ShownR
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
     ordered = named.select("rank", "capture", pl.exclude("rank", "capture"))
     return add_titles(ordered, declared=_list_declared_columns("gpu_time_sum"))
+
+
+def compute_report(captures: ViewedCaptures, at: CaptureAggregation, report: ReportName) -> pl.DataFrame:
+    """Return the rows of a report of the selected ranks, with the column ``rank``. The result is cached."""
+    key = ("report of ranks", report, *_compute_ranks_cache_key(captures, at))
+    selected = get_selected_ranks(captures, at)
+    return captures.get_cached_result(key, lambda: selected.stats(report))  # type: ignore[no-any-return]
 
 
 def compute_utilization(captures: ViewedCaptures, at: CaptureAggregation, recipe: str, bins: int) -> ShownRows:

@@ -227,7 +227,18 @@ def read_iterations(inputs: TableInputs) -> ShownRows:
 
 def read_step_parts(inputs: TableInputs) -> ShownRows:
     """Return one row per step with its parts, without the parts that no step has."""
-    rows = read_result(inputs, "step_parts")
+    return _drop_missing_parts(read_result(inputs, "step_parts"))
+
+
+def read_step_parts_of_ranks(inputs: TableInputs) -> ShownRows:
+    """Return one row per step of each selected rank with its parts, without the parts that no step has."""
+    from tracekit.view import ranks
+
+    rows = ranks.compute_report(_get_server_captures(inputs), inputs.at, "step_parts")
+    return _drop_missing_parts(convert_report_rows(rows, "step_parts"))
+
+
+def _drop_missing_parts(rows: ShownRows) -> ShownRows:
     columns = get_analysis("step_parts", REPORT).columns
     parts = [convert_title_to_name(c.name) for c in columns if c.row_name in (*PART_COLUMNS, *HIDDEN)]
     missing = [name for name in parts if not rows.frame[name].sum()]
@@ -258,7 +269,7 @@ def read_overlap(inputs: TableInputs) -> ShownRows:
     if inputs.captures is None or ranks.get_rank_set(inputs.captures) is None:
         rows = read_result(inputs, "communication_overlap")
     else:
-        every = ranks.get_selected_ranks(inputs.captures, inputs.at).stats("communication_overlap")
+        every = ranks.compute_report(inputs.captures, inputs.at, "communication_overlap")
         rows = convert_report_rows(every, "communication_overlap")
     is_known = rows.frame["waiting_for_ranks_ns"].null_count() < rows.frame.height
     frame = rows.frame if is_known else rows.frame.drop("waiting_for_ranks_ns")

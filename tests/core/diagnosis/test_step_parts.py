@@ -27,9 +27,10 @@ from tracekit.core.diagnosis.step_parts import (
     compare_ledgers,
     measure_step_times,
 )
+from tracekit.core.figures.steps import reduce_communication, reduce_step_parts
 from tracekit.errors import MissingTableError
 from tracekit.plan import get_rollup
-from tracekit.registry.analyses import METHOD, get_analysis
+from tracekit.registry.analyses import METHOD, REPORT, get_analysis
 from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
@@ -173,6 +174,23 @@ def test_changes_of_ledgers_add_up_to_that_of_the_step() -> None:
     assert rows["change_ns"].abs().is_sorted(descending=True)
     assert rows.columns == [column.name for column in get_analysis("ledger_changes", METHOD).columns]
     assert compare_ledgers(Why("", "unsure"), Why("", "unsure")).is_empty()
+
+
+def test_ranks_in_several_captures_wait_for_each_other() -> None:
+    """The parts of the ranks are those of their answers, and a chart shows all ranks."""
+    ranks = tk.load_many(FIXTURES / "why" / "ddp_straggler_rank*.nsys-rep")
+    rows, answer = ranks.stats("step_parts"), ranks.why()
+    names = {c.name: c.row_name for c in get_analysis("step_parts", REPORT).columns}
+    steady = rows.rename(names).filter(pl.col("is_warm_up") == 0)
+    for rank in answer.ranks:
+        own = steady.filter(rank=rank.rank)
+        assert +Counter({c: own[c].sum() for c in PART_COLUMNS}) == sum_parts(rank.ledger)
+    waits = steady.group_by("rank").agg(pl.col("communication_wait_ns").sum()).sort("rank")["communication_wait_ns"]
+    assert waits[0] > 1000 * waits[1]
+    bars = reduce_step_parts(rows, 6)
+    assert bars["process_id"].to_list() == [0, 0, 0, 1, 1, 1]
+    assert reduce_communication(rows, 400)["process_id"].unique().to_list() == [0, 1]
+    assert reduce_step_parts(rows.clear(), 400).is_empty()
 
 
 @pytest.mark.parametrize("bins", [1, 4, 5, 400])

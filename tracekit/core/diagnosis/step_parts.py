@@ -19,6 +19,8 @@ from tracekit.core.steps import is_outlier_expr
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tracekit.core.diagnosis.answer import Why
     from tracekit.core.diagnosis.events import Events, Step
     from tracekit.core.diagnosis.ranks import RankPlan
@@ -92,12 +94,15 @@ def compare_ledgers(a: Why, b: Why) -> pl.DataFrame:
     return rows.sort(change.abs(), "part", descending=[True, False])
 
 
-def measure_step_times(rollup: Rollup) -> StepTimes:
+def measure_step_times(rollup: Rollup, plans: Mapping[int | None, RankPlan] | None = None) -> StepTimes:
     """Return the steps of all processes that ran GPU operations. The result is computed once per roll-up.
 
     Args:
         rollup: The roll-up of the capture, whose aggregated iterations are the steady steps.
+        plans: What is known about the ranks in other captures, by the id of each process. The result is not cached.
     """
+    if plans is not None:
+        return _measure_processes(list(read_events(rollup)), plans)
     if "step_times" not in rollup.results:
         rollup.results["step_times"] = _measure_all_processes(rollup)
     times: StepTimes = rollup.results["step_times"]
@@ -106,7 +111,10 @@ def measure_step_times(rollup: Rollup) -> StepTimes:
 
 def _measure_all_processes(rollup: Rollup) -> StepTimes:
     events = list(read_events(rollup))
-    plans = plan_processes(events, rollup)[0] if len(events) > 1 else {}
+    return _measure_processes(events, plan_processes(events, rollup)[0] if len(events) > 1 else {})
+
+
+def _measure_processes(events: Sequence[Events], plans: Mapping[int | None, RankPlan]) -> StepTimes:
     measured = [
         _measure_steps(of_process, steps, plans.get(of_process.process_id))
         for of_process in sorted(events, key=lambda e: -1 if e.process_id is None else e.process_id)

@@ -13,6 +13,7 @@ from tracekit.core.relations import THREAD
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tracekit.core.diagnosis import RankPlan
     from tracekit.core.rollup import Rollup
     from tracekit.registry.analyses import Value
 
@@ -61,6 +62,8 @@ class Request:
             with the default iterations.
         has_chosen_steps: Whether ``create_rollup`` returns a roll-up whose steps the user has chosen.
         clock: The position of the capture on the common time axis of all ranks.
+        rank_plans: What is known about the other ranks of a set, by the id of each process, or None for a capture of
+            its own.
     """
 
     frames: Frames
@@ -71,6 +74,7 @@ class Request:
     create_rollup: Callable[[], Rollup] | None = None
     has_chosen_steps: bool = False
     clock: Clock = Clock()
+    rank_plans: Mapping[int | None, RankPlan] | None = None
 
     def with_frames(self, frames: Frames) -> Request:
         """Return a copy of this request that reads all tables with one function."""

@@ -79,7 +79,7 @@ def communication_overlap(request: Request) -> pl.DataFrame:
 def _measure_step_times(request: Request) -> StepTimes:
     from tracekit.core.diagnosis.step_parts import measure_step_times
 
-    return measure_step_times(request.get_rollup().steady)
+    return measure_step_times(request.get_rollup().steady, request.rank_plans)
 
 
 def _get_titles_of_parts() -> dict[str, str]:
