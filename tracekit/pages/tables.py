@@ -25,6 +25,8 @@ MAX_TEXT_LENGTH = 6000
 _SHORT_LENGTH = 24
 _SEARCHED_ROWS = 8
 """Number of rows from which on a table has a search box."""
+_WIDE_COLUMNS = 10
+"""Number of columns above which the letters of a table are smaller on paper."""
 _UNIT_NAMES = {
     "ns": "Unit: nanoseconds, shown in a larger unit",
     "ns since the start": "Unit: nanoseconds since the start of the capture",
@@ -86,7 +88,12 @@ def build_table(
         for n, (column, class_) in enumerate(zip(columns, classes, strict=True))
     ]
     body = [tag.tr(_build_cells(row, columns, classes, header)) for row in rows]
-    table = tag.table(tag.caption(caption, count), tag.thead(tag.tr(heads)), tag.tbody(body), class_="static")
+    table = tag.table(
+        tag.caption(caption, count),
+        tag.thead(tag.tr(heads)),
+        tag.tbody(body),
+        class_="static wide" if len(columns) > _WIDE_COLUMNS else "static",
+    )
     scroll = tag.div(table, class_="scroll", role="region", tabindex=0, aria_label=f"Table: {caption}")
     return tag.div(build_search(caption) if len(rows) >= _SEARCHED_ROWS else None, scroll, class_="table")
 

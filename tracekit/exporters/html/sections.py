@@ -98,6 +98,7 @@ class _TableDeclaration(NamedTuple):
         header: Name of the column that contains the row headers. None for the first one.
         report: Name of the report with the rows. Empty if the rows are those of the figure of the section.
         needs: Name of a table. If it is empty, the report is not computed.
+        omits_zeros: Whether columns of times that are all 0 are omitted.
     """
 
     caption: str
@@ -105,6 +106,7 @@ class _TableDeclaration(NamedTuple):
     header: str | None = None
     report: str = ""
     needs: str = ""
+    omits_zeros: bool = False
 
 
 class _SectionDeclaration(NamedTuple):
@@ -204,6 +206,8 @@ class _SectionsBuilder:
             return []
         analysis = get_analysis(declared.report, REPORT, RULE) if declared.report else get_analysis(figure, FIGURE)
         columns, header = declared.columns or frame.columns, declared.header
+        if declared.omits_zeros:
+            columns = [name for name in columns if not name.endswith("(ns)") or frame[name].sum()]
         return [
             build_frame_table(declared.caption, frame, columns, max_rows=ROWS, header=header, declared=analysis.columns)
         ]
@@ -466,14 +470,27 @@ _NCCL = r"(?i)nccl"
 WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."
 _STATISTICS = ("Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
 _STEP_PARTS = (
-    *("Step", "Name", "Duration (ns)", "Change (%)", "Mostly", "Compute (ns)", "Graphs (ns)", "Communication (ns)"),
+    *(
+        "PID",
+        "Step",
+        "Name",
+        "Duration (ns)",
+        "Change (%)",
+        "Mostly",
+        "Compute (ns)",
+        "Graphs (ns)",
+        "Communication (ns)",
+    ),
     *("Waiting For Ranks (ns)", "Copies (ns)", "Idle: CPU Work (ns)", "Idle: Launch Code (ns)"),
     *("Idle: Launch Calls (ns)", "Idle: Synchronization (ns)", "Idle: Blocking Copy (ns)", "Idle: Allocation (ns)"),
     *("Idle: Host Allocation (ns)", "Idle: Code Loading (ns)", "Idle: Launch Latency (ns)", "Idle: Unknown (ns)"),
 )
 _OVERLAP = (
-    *("Step", "Name", "Duration (ns)", "Communication (ns)", "Overlapped (ns)", "Exposed (ns)"),
+    *("PID", "Step", "Name", "Duration (ns)", "Communication (ns)", "Overlapped (ns)", "Exposed (ns)"),
     *("Waiting For Ranks (ns)", "Overlap (%)"),
+)
+_QUEUES = (
+    *("Device", "PID", "Strm", "Operations", "Span (ns)", "Max", "Max Start (ns)", "Mean", "Waiting (ns)", "Empty (%)"),
 )
 _IDLE_CAUSES = (
     *("Device ID", "PID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
@@ -489,7 +506,7 @@ _SECTIONS = (
         "Time of the steps",
         "steps",
         "step_parts",
-        _TableDeclaration("Steps by part", _STEP_PARTS, "Step", report="step_parts"),
+        _TableDeclaration("Steps by part", _STEP_PARTS, "Step", report="step_parts", omits_zeros=True),
         shows_steps=True,
     ),
     _SectionDeclaration("Utilization over time", "over-time", "utilization_over_time", shows_whole_capture=True),
@@ -526,7 +543,7 @@ _SECTIONS = (
         "Queues of the streams",
         "queues",
         "queue_length",
-        _TableDeclaration("Operations that were launched and have not started", None, "Strm", report="queue_length"),
+        _TableDeclaration("Operations that were launched and have not started", _QUEUES, "Strm", "queue_length"),
         needs="api_calls",
         shows_whole_capture=True,
     ),
