@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.view.support import FIXTURES, get, running, show
+from tests.view.support import FIXTURES, get, running, show, texts
 from tracekit.plan import ROLLED_UP
 from tracekit.view import pages
 from tracekit.view import query as queries
@@ -108,10 +109,30 @@ def test_the_page_of_a_comparison_describes_the_steps_of_both_sides(viewer: View
     ]
 
 
+@pytest.mark.parametrize("page", ["", "kernels", "ops"])
+def test_the_scope_is_always_visible(viewer: Viewer, page: str) -> None:
+    def read(query: str) -> str:
+        document = get(viewer, f"/{page}{query}{'&' if query else '?'}scripts=no").text
+        return document.partition('aria-label="Scope"')[2].partition("<nav")[0]
+
+    shown = read("")
+    assert texts(shown, "a") == ["Steady", "With warm-up", "Choose", "All"]
+    assert re.search(r'aria-current="true">Steady<', shown)
+    assert texts(shown, "summary") == ["all 2"]
+    assert ("not on this page" in shown) is (page == "kernels")
+    assert re.search(r'aria-current="true">With warm-up<', read("?warm_up=yes"))
+    shown = read("?iterations=2%3A3&devices=0")
+    assert re.search(r'aria-current="true">2 to 3<', shown)
+    assert texts(shown, "summary") == ["0"]
+    assert f'href="/{page}?devices=0&amp;scripts=no"' in shown
+    assert f'href="/{page}?iterations=2%3A3&amp;scripts=no"' in shown
+
+
 @pytest.mark.slow
 def test_captures_without_steps_have_no_scope() -> None:
     with running(FIXTURES / "ncu" / "ncu_roofline_raw.csv") as server:
         shown = [*show(server, "/"), *show(server, "/roofline")]
+        assert "Steady" not in texts(get(server, "/roofline?scripts=no").text)
     assert not any("steps" in text or text == pages.WHOLE_CAPTURE for text in shown)
 
 

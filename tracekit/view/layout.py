@@ -226,7 +226,9 @@ def _build_later_scope(state: PageState) -> Element:
 
 def build_scope(captures: ViewedCaptures, state: PageState) -> Element:
     """Return the bar that shows and changes which steps, GPUs and ranks the page shows."""
-    parts = [_build_steps_scope(state), _build_devices_scope(captures, state), _build_ranks_scope(captures, state)]
+    has_steps = captures[state.at].has_rows_in_any(*pages.WITH_ITERATIONS)
+    steps = _build_steps_scope(state) if has_steps else None
+    parts = [steps, _build_devices_scope(captures, state), _build_ranks_scope(captures, state)]
     return tag.div(*parts, role="region", aria_label="Scope", class_="scope")
 
 
@@ -247,8 +249,10 @@ def _build_steps_scope(state: PageState) -> Element:
     links = [(label, _make_scope_url(state, each)) for label, each in choices]
     key = tag.span(f"key op {components.shorten(at.key_op)}", class_="dimmed") if at.key_op is not None else None
     more = components.build_link("Choose", make_url("iterations", at), aria_label="Choose steps")
+    page = pages.PAGES.get(state.page)
+    note = tag.span("not on this page", class_="dimmed") if page and page.shows_whole_capture else None
     control = components.build_navigation_control("steps", links, _make_scope_url(state, at))
-    return tag.div(tag.span("Steps", class_="scope-name"), control, key, more, class_="scope-part")
+    return tag.div(tag.span("Steps", class_="scope-name"), control, key, more, note, class_="scope-part")
 
 
 def _build_devices_scope(captures: ViewedCaptures, state: PageState) -> Element | None:
@@ -284,10 +288,10 @@ def _build_number_scope(
     """
     if not choices:
         return None
-    label = ", ".join(map(str, chosen)) if chosen else f"all {len(choices)}" if len(choices) > 1 else choices[0][0]
-    heading = tag.span(title, class_="scope-name")
     if len(choices) == 1 and not chosen:
-        return tag.div(heading, tag.span(label), class_="scope-part")
+        return tag.div(choices[0][1], class_="scope-part")
+    heading = tag.span(title, class_="scope-name")
+    label = ", ".join(map(str, chosen)) if chosen else f"all {len(choices)}"
     boxes = [
         tag.label(tag.input(type="checkbox", name=name, value=value, checked=int(value) in chosen), f" {text}")
         for value, text in choices[:MAX_LISTED]
@@ -295,7 +299,8 @@ def _build_number_scope(
     without = replace(state.at, devices=()) if name == "devices" else replace(state.at, ranks=())
     unchanged = {**without.to_url_parameters(), **state.parameters}
     everything = components.build_link("All", _make_scope_url(state, without))
-    form = components.build_form(f"/{state.page}", unchanged, [*boxes, everything], "Show")
+    rest = f"{len(choices) - MAX_LISTED:,} more can be chosen in the URL" if len(choices) > MAX_LISTED else None
+    form = components.build_form(f"/{state.page}", unchanged, [*boxes, rest, everything], "Show")
     return tag.div(heading, tag.details(tag.summary(label), form, class_="menu"), class_="scope-part")
 
 
