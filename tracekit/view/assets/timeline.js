@@ -690,6 +690,7 @@
     readColors();
     const panel = details.querySelector(".event-details");
     if (panel) accept(panel);
+    keepUrl();
     layout();
     for (const names of [["gpu"], ["cpu", "other"], ["steps", "causes"]]) {
       const own = names.filter((name) => opened.has(name));
