@@ -43,7 +43,7 @@ CAUSE = CauseText(
     is_unsure=False,
     event="kernels:7",
     rank=None,
-    rows=(RowsOfCause("kernels", 5, ("gemm",), 10, 90),),
+    rows=(RowsOfCause("kernels", 5, ("gemm",), 1, 10, 90),),
 )
 EXPLANATION = Explanation(
     is_answered=True,
@@ -115,9 +115,9 @@ def test_the_answer_states_the_sentence_the_scope_and_the_causes() -> None:
 
 
 def test_links_select_the_event_and_filter_the_rows() -> None:
-    several = RowsOfCause("api_calls", 2, ("cudaA", "cudaB"), 1, 9)
-    unnamed = RowsOfCause("graph_launches", 1, (), 1, 9)
-    unknown = RowsOfCause("no_such_table", 1, (), 1, 9)
+    several = RowsOfCause("api_calls", 2, ("cudaA", "cudaB"), 2, 1, 9)
+    unnamed = RowsOfCause("graph_launches", 1, (), 0, 1, 9)
+    unknown = RowsOfCause("no_such_table", 1, (), 0, 1, 9)
     cause = replace(CAUSE, rank=3, rows=(*CAUSE.rows, several, unnamed, unknown))
     links = parse(replace(EXPLANATION, causes=(cause,))).find("a", "href")
     names = [{"type": "equals", "filter": name} for name in ("cudaA", "cudaB")]
@@ -130,6 +130,17 @@ def test_links_select_the_event_and_filter_the_rows() -> None:
         ),
         make_url("tables", 3, {"table": "graph_launches", "table:graph_launches.filter": json.dumps(times)}),
     ]
+
+
+def test_names_of_rows_fit_into_the_url() -> None:
+    names = tuple(f"{i}{'x' * 1500}" for i in range(9))
+    page = parse(replace(EXPLANATION, causes=(replace(CAUSE, rows=(RowsOfCause("kernels", 90, names, 40, 1, 2),)),)))
+    assert "90 kernels (2 of 40 names)" in page.texts
+    assert len(page.find("a", "href")[1]) < 5000
+    longest = (RowsOfCause("kernels", 1, ("x" * 9000,), 1, 1, 2),)
+    assert make_url("kernels", None, {}) in parse(replace(EXPLANATION, causes=(replace(CAUSE, rows=longest),))).find(
+        "a", "href"
+    )
 
 
 def test_without_pages_there_are_no_links() -> None:
@@ -203,7 +214,7 @@ def test_an_answer_without_steps_is_a_sentence() -> None:
 
 def test_no_text_of_a_capture_becomes_markup() -> None:
     fields = ("title", "evidence", "functions", "change", "check", "missing", "cause", "saving")
-    rows = (RowsOfCause("kernels", 2, (HOSTILE,), 1, 2),)
+    rows = (RowsOfCause("kernels", 2, (HOSTILE,), 1, 1, 2),)
     cause = replace(CAUSE, **dict.fromkeys(fields, HOSTILE), rows=rows, event=f"kernels:{HOSTILE}")
     row = LedgerRow(HOSTILE * 3, "idle", HOSTILE, 1000, 1.0)
     hostile = replace(

@@ -116,7 +116,7 @@ def test_links_of_causes_lead_to_their_rows(name: str) -> None:
             query = Query(name_of_filter.removesuffix(".filter"), CaptureAggregation(), filter=model)
             frame = read_matching_frame(captures, query)
             shown = frame["launches"].sum() if "launches" in frame.columns else frame.height
-            assert shown >= rows.count
+            assert shown >= rows.count or len(rows.names) < rows.name_count
             column = "copy_kind" if rows.table == "memcpys" else "name"
             assert set(frame[column].cast(str).unique()) <= set(rows.names)
 
@@ -149,7 +149,7 @@ def test_an_error_is_shown_in_the_panel(monkeypatch: pytest.MonkeyPatch) -> None
 def test_names_are_text_and_cannot_change_the_direction(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "<b onclick=x>\u202eevil</b>"
     row = LedgerRow(name, "idle", name, 5, 1.0)
-    rows = (RowsOfCause("kernels", 5, (name,), 0, 1),)
+    rows = (RowsOfCause("kernels", 5, (name,), 1, 0, 1),)
     cause = CauseText("x", *[name] * 7, 1, 1, 0, 1, (0.1, 0.2, 0.3), 5, False, name, None, rows)
     hostile = Explanation(True, name, (row,), (cause,), name, name, (row,), (name,), (name,), scope=name, step_ns=5)
     monkeypatch.setattr(ViewedCapture, "explain", lambda *_: hostile)

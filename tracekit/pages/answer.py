@@ -6,8 +6,10 @@ readers.
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from tracekit.text import format_duration
 from tracekit.text.elements import tag
@@ -44,7 +46,7 @@ _GROUP_TITLES = {
 }
 _WIDTH = 1000
 _HEIGHT = 12
-_MAX_NAME = 48
+_MAX_NAME, _MAX_NAMES_LENGTH = 48, 4000
 _MAX_OPEN_RANKS, _MAX_LINKED_RANKS = 4, 8
 
 
@@ -283,17 +285,26 @@ def _list_links(cause: CauseText, make_url: MakeUrl) -> list[Element]:
         links += [tag.a("Show the longest in the timeline", href=url)] if url else []
     for rows in cause.rows:
         page = _ROWS_PAGES.get(rows.table)
-        url = make_url(page.page, cause.rank, _make_parameters(page, rows)) if page else None
+        names = _select_names(rows) if page and page.name else []
+        url = make_url(page.page, cause.rank, _make_parameters(page, rows, names)) if page else None
         if page and url:
-            links.append(tag.a(f"{rows.count:,} {page.noun[rows.count != 1]}", href=url))
+            is_part = len(names) < rows.name_count and page.name
+            part = f" ({len(names)} of {rows.name_count:,} names)" if is_part else ""
+            links.append(tag.a(f"{rows.count:,} {page.noun[rows.count != 1]}{part}", href=url))
     return links
 
 
-def _make_parameters(page: _RowsPage, rows: RowsOfCause) -> dict[str, str]:
-    """Return the URL parameters with which a page shows only the rows with the names and the times of a cause."""
+def _select_names(rows: RowsOfCause) -> list[str]:
+    """Return the most frequent names of rows, as many as fit into a URL."""
+    lengths = itertools.accumulate(len(quote(name)) for name in rows.names)
+    return [name for name, length in zip(rows.names, lengths, strict=True) if length <= _MAX_NAMES_LENGTH]
+
+
+def _make_parameters(page: _RowsPage, rows: RowsOfCause, names: Sequence[str]) -> dict[str, str]:
+    """Return the URL parameters with which a page shows only rows with some names, at the times of a cause."""
     filters: dict[str, object] = {}
-    if page.name and rows.names:
-        conditions = [{"type": "equals", "filter": name} for name in rows.names]
+    if names:
+        conditions = [{"type": "equals", "filter": name} for name in names]
         filters[page.name] = conditions[0] if len(conditions) == 1 else {"operator": "OR", "conditions": conditions}
     if page.start and rows.start_ns is not None and rows.end_ns is not None:
         filters[page.start] = {"type": "inRange", "filter": rows.start_ns, "filterTo": rows.end_ns}

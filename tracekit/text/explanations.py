@@ -44,6 +44,7 @@ class RowsOfCause:
         table: Name of the table.
         count: Number of rows.
         names: Names of the rows, the most frequent first, or nothing if rows of the table have no name.
+        name_count: Number of different names.
         start_ns: Start of the first row, or None if it is unknown.
         end_ns: End of the last row, or None if it is unknown.
     """
@@ -51,6 +52,7 @@ class RowsOfCause:
     table: str
     count: int
     names: tuple[str, ...]
+    name_count: int
     start_ns: int | None
     end_ns: int | None
 

@@ -99,12 +99,13 @@ def create_url_maker(context: Context) -> MakeUrl:
     state, by_rank = context.state, ranks.list_captures_by_rank(context.captures)
 
     def make(page: str, rank: int | None, parameters: Mapping[str, str]) -> str | None:
+        tables = [name.removesuffix(".filter") for name in parameters if name.endswith(".filter")]
+        anchor = f"#{grid.make_key(tables[0])}-table" if tables else ""
         if rank is not None and rank in by_rank:
             chosen = (rank,) if page == "" else state.at.ranks
-            return make_url(
-                page, CaptureAggregation(by_rank[rank].index, ranks=chosen, devices=state.at.devices), parameters
-            )
-        return None if page == "" else state.make_url(page, **parameters)
+            at = CaptureAggregation(by_rank[rank].index, ranks=chosen, devices=state.at.devices)
+            return make_url(page, at, parameters) + anchor
+        return None if page == "" else state.make_url(page, **parameters) + anchor
 
     return make
 

@@ -106,7 +106,7 @@ class ShownTable:
     @property
     def key(self) -> str:
         """Name of the table as a part of the ids of elements."""
-        return re.sub(r"\W+", "-", self.name)
+        return make_key(self.name)
 
     @property
     def form(self) -> str:
@@ -143,6 +143,11 @@ class ShownTable:
     def default_columns(self) -> list[str]:
         """Names of the columns that are shown if the URL does not choose columns."""
         return [c for c in _list_columns_in_order(self.dataset, self.rows) if c not in self.dataset.hidden]
+
+
+def make_key(name: str) -> str:
+    """Return the name of a table as a part of the ids of elements."""
+    return re.sub(r"\W+", "-", name)
 
 
 def build_table(

@@ -172,6 +172,7 @@ class Rows(Figures):
         ids: Ids of the first rows.
         count: Number of all rows.
         names: Names of the rows, the most frequent first.
+        name_count: Number of different names.
         start_ns: Start of the first row, or None if it is unknown.
         end_ns: End of the last row, or None if it is unknown.
     """
@@ -180,6 +181,7 @@ class Rows(Figures):
     ids: tuple[int, ...]
     count: int
     names: tuple[str, ...] = ()
+    name_count: int = 0
     start_ns: int | None = None
     end_ns: int | None = None
 

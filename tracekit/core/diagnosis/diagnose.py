@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
 
-MAX_ROW_IDS, MAX_ROW_NAMES = 100, 8
+MAX_ROW_IDS, MAX_ROW_NAMES = 100, 16
 MAX_ERROR = 0.01
 _OPAQUE_SHARE, _COMPILING_SHARE, _UNEXPLAINED_SHARE = 0.2, 0.3, 0.1
 _TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -516,11 +516,10 @@ def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
 def _create_rows(table: str, rows: pl.DataFrame) -> Rows:
     """Return the rows of a table, given the columns ``id``, ``name``, ``start_ns`` and ``end_ns``."""
     names = rows["name"].drop_nulls().cast(pl.String).value_counts(sort=True)
-    names = names.sort("count", "name", descending=[True, False]).head(MAX_ROW_NAMES)
+    listed = names.sort("count", "name", descending=[True, False]).head(MAX_ROW_NAMES)
     first, last = rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    return Rows(
-        table, tuple(rows["id"].head(MAX_ROW_IDS).to_list()), rows.height, tuple(names["name"]), int(first), int(last)
-    )
+    ids = tuple(rows["id"].head(MAX_ROW_IDS).to_list())
+    return Rows(table, ids, rows.height, tuple(listed["name"]), names.height, int(first), int(last))
 
 
 def _list_shown(

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 TABLE = "ncu_launches"
 SCOPE = "only isolated kernels were measured, so the time between them, and what runs beside them, is unknown"
-_MAX_ROW_IDS, _MAX_ROW_NAMES = 100, 8
+_MAX_ROW_IDS, _MAX_ROW_NAMES = 100, 16
 _LIMITED_SHARE = 0.5
 _CHECK = "measure the kernels again with ncu, and compare their durations"
 _RECORD_TIMES = "ncu --set basic, or add gpu__time_duration.sum to --metrics"
@@ -234,7 +234,7 @@ def _create_cause(part: _Part, measured: Measurements, places: pl.Series, total:
     own = measured.limits["time_ns"].to_numpy()[rows]
     low, likely, high = (float((own * (1 - part.stays[:, i])).sum()) / total for i in range(3))
     ids = measured.limits["launch_id"].gather(create_series(rows))
-    longest = int(rows[np.argmax(own)])
+    longest, names = int(rows[np.argmax(own)]), _list_names(measured, rows)
     named = pl.DataFrame({"place": places.gather(create_series(rows)), "ns": create_series(own)})
     totals = named.group_by("place").agg(pl.col("ns").sum()).sort("ns", "place", descending=[True, False])
     return CauseOfTime(
@@ -249,7 +249,7 @@ def _create_cause(part: _Part, measured: Measurements, places: pl.Series, total:
             start_ns=None,
             end_ns=None,
         ),
-        rows=(Rows(TABLE, tuple(ids.head(_MAX_ROW_IDS).to_list()), len(ids), _list_names(measured, rows)),),
+        rows=(Rows(TABLE, tuple(ids.head(_MAX_ROW_IDS).to_list()), len(ids), names[:_MAX_ROW_NAMES], len(names)),),
         change=causes.get_change(part.change or part.cause, framework),
         check=_CHECK if part.cause not in LIMITS else "",
         saving=SavingOfCause(low, likely, high),
@@ -262,7 +262,7 @@ def _create_cause(part: _Part, measured: Measurements, places: pl.Series, total:
 def _list_names(measured: Measurements, rows: Int64s) -> tuple[str, ...]:
     """Return the names of kernels, the most frequent first."""
     names = measured.limits["name"].gather(create_series(rows)).cast(pl.String).drop_nulls().value_counts()
-    return tuple(names.sort("count", "name", descending=[True, False])["name"].head(_MAX_ROW_NAMES))
+    return tuple(names.sort("count", "name", descending=[True, False])["name"])
 
 
 def _describe_evidence(part: _Part, measured: Measurements, own: Int64s, longest: int) -> str:

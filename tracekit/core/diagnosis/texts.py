@@ -162,5 +162,5 @@ def _write_cause(index: int, cause: CauseOfTime, step: StepFigures | None) -> Ca
         is_unsure=cause.status == "unsure",
         event=None if cause.evidence.row_id is None else f"{cause.evidence.table}:{cause.evidence.row_id}",
         rank=cause.place.rank,
-        rows=tuple(RowsOfCause(r.table, r.count, r.names, r.start_ns, r.end_ns) for r in cause.rows),
+        rows=tuple(RowsOfCause(r.table, r.count, r.names, r.name_count, r.start_ns, r.end_ns) for r in cause.rows),
     )
