@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.text.elements import Content, Element
     from tracekit.text.explanations import Explanation
 
-CHART_WIDTH = 1000
+CHART_WIDTH = 900
 """Width of charts in pixels. Browsers scale them to the width of the page."""
 _FOLDER = Path(__file__).parent
 

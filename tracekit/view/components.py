@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.view.state import PageState
 
 MAX_NOTE = 40
-WIDTH, COMPACT_WIDTH, COMPACT_HEIGHT = 1080, 420, 290
+WIDTH, COMPACT_WIDTH, COMPACT_HEIGHT = 900, 420, 290
 """Sizes of figures in pixels, before they are scaled to the width of the page."""
 WITHOUT_SCRIPTS = "scripts"
 """URL parameter whose value "no" computes all panels before the page is shown, for browsers without scripts."""
