@@ -17,7 +17,7 @@ import tracekit as tk
 from tracekit.core import intervals
 from tracekit.core.figures import timeline
 from tracekit.pages.document import read_style
-from tracekit.plots import FIGURES, bars, labels, lines, marks, svg, theme
+from tracekit.plots import FIGURES, bars, labels, lines, marks, peaks, svg, theme
 from tracekit.registry.analyses import list_analyses
 from tracekit.text import shorten_middle
 
@@ -188,6 +188,33 @@ def test_the_warm_up_is_named_unless_it_is_included(amp: tk.Trace) -> None:
         included: [t.name for t in data if t.marker.color == theme.OUTSIDE_COLOR] for included, data in drawn.items()
     }
     assert names == {None: ["Warm-up, not aggregated"], False: ["Warm-up, not aggregated"], True: []}
+
+
+def test_the_warm_up_does_not_set_the_scale(amp: tk.Trace) -> None:
+    for included in (False, True):
+        figure = amp.rollup(include_warm_up=included).plot.iterations()
+        table = amp.rollup(include_warm_up=included).frame("iterations").collect()
+        warm_up, *steady = (table["window_end_ns"] - table["window_start_ns"]).to_list()
+        assert figure.layout.yaxis.range == (0, pytest.approx(1.12 * max(steady) / 1e6))
+        assert [note.text for note in figure.layout.annotations] == ["warm-up: 457.8 ms", "Batch 1: 8.696 ms"]
+        assert (round(figure.data[-1].x[0]), warm_up) == (0, 457_772_691)
+        assert figure.data[-1].customdata[0].endswith("457,772,691 ns (457.773 ms)")
+
+
+@pytest.mark.parametrize(
+    ("usual", "outliers", "warm_up", "expected"),
+    [
+        ([10, 9], [], [], None),
+        ([10], [80], [15], None),
+        ([10], [81], [], 10),
+        ([10], [80, 90], [16], 80),
+        ([10], [], [15, 16], 15),
+        ([], [50], [90], None),
+        ([0], [50], [], None),
+    ],
+)
+def test_what_sets_the_scale(usual: list[int], outliers: list[int], warm_up: list[int], expected: int | None) -> None:
+    assert peaks.choose_highest_duration(usual, outliers, warm_up) == expected
 
 
 def test_top_lists_have_exact_numbers(amp: tk.Trace) -> None:
