@@ -395,6 +395,7 @@ DATASETS: Mapping[str, Dataset] = {
             "finding_rows",
             "Rows of the finding",
             "recorded_findings",
+            first=("launch_id", "kernel", "message", "speedup_percent"),
             has_sums=False,
             rows=sources.read_finding_rows,
         ),
