@@ -352,3 +352,21 @@ def test_many_tracks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     built = answer(captures, "")
     assert len(built["tracks"]) == 2
     assert built["notes"] == ["3 more tracks of gpu are not drawn. Choose ranks or devices."]
+
+
+def test_counters_are_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tk.load(FIXTURES / "gpu_metrics.sqlite")
+    rows = trace.frame("gpu_metrics", names="string").collect()
+    first, last = rows["timestamp_ns"].min(), rows["timestamp_ns"].max()
+    built = answer(captures_of(trace), f"parts=counters&width=50&start={first}&end={last + 1}")
+    for each in built["tracks"]:
+        own = rows.filter(metric=each["label"])
+        assert sum(each["count"]) == own.height
+        assert (min(each["low"]), max(each["high"])) == (own["value"].min(), own["value"].max())
+    assert len(built["tracks"]) == rows["metric"].n_unique() == 30
+    monkeypatch.setattr(tracks, "MAX_TRACKS", 4)
+    built = answer(captures_of(trace), "parts=counters")
+    assert (len(built["tracks"]), built["notes"]) == (
+        4,
+        ["26 more tracks of counters are not drawn. Choose ranks or devices."],
+    )

@@ -6,7 +6,7 @@ A *part* of the timeline is read when it is first shown, so that kernels are sho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -14,7 +14,7 @@ import polars as pl
 from tracekit.core.diagnosis.ledger import IDLE_PARTS
 from tracekit.exporters.timeline import batches, kinds
 from tracekit.exporters.timeline.exporter import BY_DEFAULT, ON_REQUEST
-from tracekit.exporters.timeline.tracks import TrackNames
+from tracekit.exporters.timeline.tracks import SYNC_TRACKS, TrackNames
 from tracekit.registry.tables import count_rows, prefetch, read_table, scan_table
 from tracekit.system.sorting import create_series
 from tracekit.trace import get_trace_view
@@ -67,6 +67,7 @@ _TABLES = {
     **{_CODES[kind]: kind.table for kind in _KINDS},
     COMMUNICATION: kinds.KERNELS.table,
 }
+_STRINGS = pl.col(pl.Categorical).cast(pl.String)
 _NCCL = "(?i)nccl"
 _LARGEST_TIME = 1 << 61
 
@@ -182,13 +183,14 @@ def read_tracks(trace: Trace, part: str, span: TimeWindow) -> TracksOfPart:
     stages = STAGES[part]
     prefetch(tables, _list_columns(tables, stages))
     names = TrackNames.read(tables)
-    tracks = [
-        track
-        for stage in stages
-        for track in (_read_counters if part == COUNTERS else _read_stage)(part, tables, names, stage, span)
-    ]
+    tracks: list[EventTrack] = []
+    missing = 0
+    for stage in stages:
+        own, more = (_read_counters if part == COUNTERS else _read_stage)(part, tables, names, stage, span)
+        tracks += own
+        missing += more
     tracks.sort(key=lambda track: track.order)
-    return TracksOfPart(tuple(tracks[:MAX_TRACKS]), max(len(tracks) - MAX_TRACKS, 0))
+    return TracksOfPart(tuple(tracks[:MAX_TRACKS]), missing + max(len(tracks) - MAX_TRACKS, 0))
 
 
 def _get_tables(trace: Trace, part: str) -> Tables:
@@ -269,49 +271,54 @@ def _scan_positions(tables: Tables, kind: EventKind, last: int) -> pl.LazyFrame 
 
 def _read_stage(
     part: str, tables: Tables, names: TrackNames, stage: Sequence[EventKind], span: TimeWindow
-) -> Iterator[EventTrack]:
-    """Yield the tracks of kinds of events that share tracks."""
+) -> tuple[list[EventTrack], int]:
+    """Return the first tracks of kinds of events that share tracks, and the number of other tracks."""
     scans = [scan for kind in stage if (scan := _scan_positions(tables, kind, span.end)) is not None]
     if not scans:
-        return
+        return [], 0
     placement = stage[0].placement
-    rows = pl.concat(
-        [scan.with_columns(pl.col(pl.Categorical).cast(pl.String)).collect() for scan in scans],
-        how="vertical_relaxed",
-    )
+    rows = pl.concat([scan.with_columns(_STRINGS).collect() for scan in scans], how="vertical_relaxed")
     suffix = " · marks" if stage[0] is kinds.NVTX_MARKS else ""
-    for number, (keys, own) in enumerate(_split_by_track(rows, placement)):
+    tracks = []
+    split, missing = _split_rows(rows, placement.keys)
+    for number, (keys, own) in enumerate(split):
         track = placement.make_track(names, *keys)
         columns = (own[c].to_numpy() for c in ("start", "end", "row", "code"))
-        yield EventTrack(
+        drawn = EventTrack(
             part,
             number * len(_KINDS) + _CODES[stage[0]],
             track.group.name,
             (track.name or "") + suffix,
             (track.group.order, track.order),
-            cast(
-                "int | None",
-                dict(track.attributes).get("device_id", dict(zip(placement.keys, keys, strict=True)).get("device_id")),
-            ),
+            _get_device(names, placement, keys),
             arrange_lanes(*columns, nests=placement.nests),
         )
+        tracks.append(drawn)
+    return tracks, missing
 
 
-def _get_device(placement: Placement, keys: Sequence[object]) -> int | None:
+def _get_device(names: TrackNames, placement: Placement, keys: Sequence[Any]) -> int | None:
     """Return the GPU of a track, or None if the track belongs to no GPU."""
-    return cast("int | None", dict(zip(placement.keys, keys, strict=True)).get("device_id"))
+    values = dict(zip(placement.keys, keys, strict=True))
+    if placement is SYNC_TRACKS:  # CUPTI records device 0 even in processes that use another device
+        return names.contexts.get((values["process_id"] or 0, values["context_id"])) or values["device_id"]
+    return values.get("device_id")
 
 
-def _split_by_track(rows: pl.DataFrame, placement: Placement) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
-    """Return the keys and the events of each track, in the order of the keys."""
-    split = rows.partition_by(placement.keys, as_dict=True, include_key=False, maintain_order=True)
-    return sorted(split.items(), key=lambda item: [(value is None, str(type(value)), value or 0) for value in item[0]])
+def _split_rows(rows: pl.DataFrame, keys: Sequence[str]) -> tuple[list[tuple[tuple[Any, ...], pl.DataFrame]], int]:
+    """Return the keys and the rows of the first tracks in the order of the rows, and the number of other tracks."""
+    distinct = rows.select(keys).unique(maintain_order=True)
+    if distinct.height > MAX_TRACKS:
+        rows = rows.join(distinct.head(MAX_TRACKS), on=keys, how="semi", nulls_equal=True, maintain_order="left")
+    split = rows.partition_by(keys, as_dict=True, include_key=False, maintain_order=True)
+    return [(key, split[key]) for key in distinct.head(MAX_TRACKS).iter_rows()], max(distinct.height - MAX_TRACKS, 0)
 
 
 def _read_counters(
     part: str, tables: Tables, names: TrackNames, stage: Sequence[EventKind], _: TimeWindow
-) -> Iterator[EventTrack]:
-    """Yield one track per counter."""
+) -> tuple[list[EventTrack], int]:
+    """Return the tracks of the first counters, and the number of other counters."""
+    tracks, missing = [], 0
     for kind in stage:
         columns = tables.schema(kind.table).names
         if not count_rows(tables, kind.table) or not batches.choose_event_columns(kind, columns):
@@ -321,27 +328,25 @@ def _read_counters(
         samples = (frame if kind.where is None else frame.filter(kind.where)).select(
             *kind.placement.keys, time=kind.start, value=value, row="row", label=kind.name.cast(pl.String)
         )
-        samples = samples.with_columns(pl.col(pl.Categorical).cast(pl.String)).filter(pl.col("value").is_finite())
-        split = (
-            samples.sort("time")
-            .collect()
-            .partition_by([*kind.placement.keys, "label"], as_dict=True, include_key=False, maintain_order=True)
-        )
-        for number, ((*keys, label), own) in enumerate(split.items()):
+        rows = samples.with_columns(_STRINGS).filter(pl.col("value").is_finite()).sort("time").collect()
+        split, more = _split_rows(rows, [*kind.placement.keys, "label"])
+        missing += more
+        for number, ((*keys, label), own) in enumerate(split):
             track = kind.placement.make_track(names, *keys)
-            times, rows = own["time"].to_numpy(), own["row"].to_numpy()
+            times = own["time"].to_numpy()
             codes = np.full(len(times), _CODES[kind], np.uint8)
-            lanes = Lanes(np.array([0, len(times)]), times, times, rows, codes)
-            yield EventTrack(
+            drawn = EventTrack(
                 part,
                 number * len(_KINDS) + _CODES[kind],
                 track.group.name,
                 str(label),
                 (track.group.order, (number,)),
-                _get_device(kind.placement, keys),
-                lanes,
+                _get_device(names, kind.placement, keys),
+                Lanes(np.array([0, len(times)]), times, times, own["row"].to_numpy(), codes),
                 values=own["value"].to_numpy(),
             )
+            tracks.append(drawn)
+    return tracks, missing
 
 
 def _read_steps(trace: Trace) -> Iterator[EventTrack]:
