@@ -35,7 +35,7 @@ from tests.view.support import (
 )
 from tracekit import cli, schemas
 from tracekit.errors import TracekitError
-from tracekit.view import PACKAGES, layout, open_viewer, server
+from tracekit.view import PACKAGES, layout, open_viewer, opening, server
 from tracekit.view.pages import GROUPS, PAGES
 
 if TYPE_CHECKING:
@@ -594,7 +594,10 @@ def test_iterations_that_do_not_exist_are_refused(amp: Viewer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["replaced", "appended", "removed"])
-def test_a_changed_file_is_noticed_on_every_page(change: str, tmp_path: Path) -> None:
+def test_a_changed_file_is_noticed_on_every_page(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "INTERVAL_S", 600)  # the file is not read again
     path = tmp_path / "train.sqlite"
     path.write_bytes(EMPTY.read_bytes())
     with running(path, FIXTURES / "cpu_only.sqlite") as viewer:
