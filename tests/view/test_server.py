@@ -594,9 +594,7 @@ def test_iterations_that_do_not_exist_are_refused(amp: Viewer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["replaced", "appended", "removed"])
-def test_a_changed_file_is_noticed_on_every_page(
-    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_file_is_noticed_on_every_page(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "INTERVAL_S", 600)  # the file is not read again
     path = tmp_path / "train.sqlite"
     path.write_bytes(EMPTY.read_bytes())
