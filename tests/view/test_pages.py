@@ -73,6 +73,8 @@ def test_a_finding_leads_to_its_rows(name: str) -> None:
         assert elsewhere.status().startswith(below.status())
         assert int(finding["count"]) == len(below.rows())
         if "ncu" in name:
+            links = [a for a in parse(open_page(viewer, "/")).all("a") if a.text == "Show rows"]
+            assert "/findings?findings.select=1" in [a.attributes["href"] for a in links]
             assert {row["rule_id"] for row in below.rows()} == {finding["rule"]}
             assert all(row["kernel"] for row in below.rows())
 

@@ -251,7 +251,10 @@ def _build_cost(row: Mapping[str, Any]) -> Any:
 def _build_recorded_messages_panel(context: Context) -> Any:
     """Return a panel with what the profiler recorded besides the warnings above, or None if there is nothing."""
     messages = get_trace_view(context.capture.trace).figure_rows("recorded_messages")
-    rows = messages.join(select_warnings(messages), on=messages.columns, how="anti", nulls_equal=True)
+    numbered = messages.with_row_index("finding")
+    rows = numbered.join(select_warnings(messages), on=messages.columns, how="anti", nulls_equal=True).head(
+        MAX_MESSAGES
+    )
     if rows.is_empty():
         return None
     titles = {
@@ -264,7 +267,9 @@ def _build_recorded_messages_panel(context: Context) -> Any:
     }
     used = {name: title for name, title in titles.items() if rows[name].null_count() < rows.height}
     tools = ", ".join(dict.fromkeys(rows["tool"]))
-    shown = grid.build_plain_table(rows.head(MAX_MESSAGES), used, f"Messages and findings of {tools}")
+    urls = [context.state.make_url("findings", **{"findings.select": str(number)}) for number in rows["finding"]]
+    links = [components.build_link("Show rows", url) for url in urls]
+    shown = grid.build_plain_table(rows, used, f"Messages and findings of {tools}", links)
     return components.build_panel(_MESSAGES, [shown])
 
 
