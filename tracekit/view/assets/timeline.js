@@ -177,7 +177,7 @@
       const own = [...state.tracks.values()].filter((track) => track.part === part && (track.events || track.time));
       if (!opened.has(part)) groups.set(part, { title: TITLES[part] || part, part, tracks: [], closed: true });
       for (const track of own) {
-        const title = track.group || (part === "steps" || part === "causes" ? "Steps, causes and idle times" : part);
+        const title = (part === "other" ? `Other · ${track.group}` : track.group) || (part === "steps" || part === "causes" ? "Steps, causes and idle times" : part);
         const key = track.group ? `${part}/${title}` : title;
         if (!groups.has(key)) groups.set(key, { title, part, tracks: [], closed: state.groups.get(key) === false });
         groups.get(key).tracks.push(track);
@@ -385,9 +385,10 @@
     for (let n = first - 1n; n <= first + BigInt(Math.ceil(span() / step) + 2); n += 1n) {
       const x = toX(Number(n * BigInt(step) - base));
       if (x < 0 || x > width()) continue;
+      const text = format(n * BigInt(step), step);
       context.fillStyle = colors.label;
       context.fillRect(Math.round(x), 18, 1, 8);
-      context.fillText(format(n * BigInt(step), step), x + 3, 10);
+      if (x + 3 + context.measureText(text).width <= width()) context.fillText(text, x + 3, 10);
     }
     if (state.hover !== null) { context.fillStyle = colors.accent; context.fillRect(state.hover, 0, 1, 26); }
   };
