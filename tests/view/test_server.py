@@ -54,10 +54,12 @@ def test_working_data_is_freed_after_each_request() -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer:
         captures = viewer._captures
         stages = captures.all[0].trace._plan.source.stages
+        captures.wait_for_requests(60)  # the answer is computed in the background
         captures.begin_request()
         assert "NVTX ranges by name" in show(viewer, "/nvtx")
         assert any("_correlation" in vars(tables) for tables in stages.values())
         captures.end_request()
+        captures.wait_for_requests(60)
         assert stages
         assert not any("_correlation" in vars(tables) for tables in stages.values())
         assert get(viewer, "/not/there", Host="example.com").status_code == 403
