@@ -81,7 +81,7 @@ def test_without_calls() -> None:
     program.memset(None, 30, 40)
     events = program.events()
     assert events.key_op is None
-    assert events.steps == (("whole capture", 10, 40, False),)
+    assert events.steps == (("whole capture", 10, 40, False, 0),)
     assert events.calls.is_empty()
     assert events.main_thread is None
     assert events.operations["call"].to_list() == [None, None]
@@ -122,7 +122,7 @@ def test_whole_capture_extends_over_calls() -> None:
     program = Program()
     program.kernel(program.call(LAUNCH, 5, 8), 10, 20)
     program.call("cudaDeviceSynchronize", 21, 30)
-    assert program.events().steps == (("whole capture", 5, 30, False),)
+    assert program.events().steps == (("whole capture", 5, 30, False, 0),)
 
 
 def test_cold_steps() -> None:

@@ -79,10 +79,8 @@ def _describe_lateness(inspection: Inspection, plan: RankPlan, excess: Excess) -
     text = f"{late} in {len(excess.steps)} of {count} steps"
     distances = {after - before for before, after in itertools.pairwise(excess.steps)}
     distance = distances.pop() if len(distances) == 1 and len(excess.steps) >= MIN_STEPS else 1
-    if distance == 1:
-        return text, text
     period = f"every {_ORDINALS.get(distance, f'{distance}th')} step"
-    return f"{text} ({period})", f"{late} {period}"
+    return (f"{text} ({period})", f"{late} {period}") if distance > 1 else (text, text)
 
 
 def _name_work(label: str) -> str:
