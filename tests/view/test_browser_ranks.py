@@ -85,7 +85,7 @@ def test_ranks_side_by_side(viewer: Viewer, job: TraceSet, open_tab: Callable[..
     with open_tab(viewer) as tab:
         tab.open("/")
         tab.follow("/ranks", PAGES["/ranks"])
-        assert check_rows(tab, viewer) == {"gpu_time", "ranks_iterations"}
+        assert check_rows(tab, viewer) == {"gpu_time", "ranks_iterations", "ranks_step_parts"}
         times = job.recipe("gpu_time_sum")["gpu_time"]
         drawn = figures(tab)
         for part in ("compute_ns", "hidden_ns", "exposed_ns", "memory_ns", "idle_ns"):
