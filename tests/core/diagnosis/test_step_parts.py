@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 import tracekit as tk
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders.programs import MS, US, Program, steps
 from tests.builders.random_programs import captures, programs
 from tests.builders.reports import compute_report
-from tests.conftest import FIXTURES
+from tests.conftest import FIXTURES, examples
 from tracekit.core.diagnosis import Why, kinds, ledger
 from tracekit.core.diagnosis.step_parts import (
     COLUMN_OF_PART,
@@ -86,11 +86,13 @@ def test_parts_of_real_steps_are_the_ledger_of_why(path: Path) -> None:
     assert measure_step_times(rollup) is times
 
 
+@settings(max_examples=examples(60))
 @given(st.one_of(captures(), programs(max_steps=6)))
 def test_parts_of_any_capture(program: Program) -> None:
     check(measure_step_times(program.rollup()), program.diagnose())
 
 
+@settings(max_examples=examples(60))
 @given(programs(max_steps=3))
 def test_hidden_times_are_those_of_every_interval(program: Program) -> None:
     """Copies and communication are hidden while the GPU does work of a group that comes before."""
