@@ -93,6 +93,13 @@ def test_findings_of_dlprof_lead_to_its_tables(tmp_path_factory: pytest.TempPath
         assert "has no column" in get(viewer, url).text
 
 
+def test_advice_leads_to_its_evidence(amp: Viewer) -> None:
+    advice = [a for a in parse(open_page(amp, "/?warm_up=yes")).all("a") if a.text == "Evidence"]
+    html = open_page(amp, unescape(str(advice[0].attributes["href"])))
+    durations = [int(row["duration_ns"]) for row in TableMarkup(html, "iterations").rows()]
+    assert durations == sorted(durations, reverse=True)
+
+
 def test_rules_of_nsys_lead_to_their_rows(amp: Viewer) -> None:
     (panel,) = parse(open_page(amp, "/findings")).all("section", aria_label="Rules of nsys analyze")
     rows = {row.children[0].text: row for row in panel.all("tr") if not isinstance(row.children[0], str)}  # type: ignore[union-attr]

@@ -31,8 +31,13 @@ if TYPE_CHECKING:
 TOP = 10
 MAX_MESSAGES = 50
 _ADVISING = "looking for problems", "Problems are being looked for …"
-EVIDENCE = {"variation": "iterations"}
-"""Name of the page that shows the evidence of a finding, by rule."""
+_AT_START = '{"start_ns":{"type":"inRange","filter":START,"filterTo":END}}'
+EVIDENCE: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "variation": ("iterations", {"iterations.sort": "duration_ns:desc"}),
+    "imbalance": ("gpus", {"gpus.sort": "utilization_percent:desc"}),
+    "overrunning_kernels": ("tables", {"table": "kernels", "table:kernels.filter": _AT_START}),
+}
+"""Page with the rows of a finding, and its URL parameters, by rule."""
 
 
 def build_page(context: Context) -> list[Any]:
@@ -231,8 +236,12 @@ def _build_advice_panel(context: Context) -> Any:
             tag.p(row["Evidence"]),
             tag.p(row["Advice"], class_="dimmed"),
         ]
-        page = EVIDENCE.get(row["Rule"])
-        links = [components.build_link("Evidence", context.state.make_url(page))] if page else []
+        links = []
+        if row["Rule"] in EVIDENCE:
+            page, parameters = EVIDENCE[row["Rule"]]
+            start, end = str(row["Start (ns)"]), str(row["End (ns)"])
+            values = {name: text.replace("START", start).replace("END", end) for name, text in parameters.items()}
+            links.append(components.build_link("Evidence", context.state.make_url(page, **values)))
         if row["Start (ns)"] is not None:
             times = {"start": str(row["Start (ns)"]), "end": str(row["End (ns)"] or row["Start (ns)"])}
             links.append(components.build_link("Show in timeline", context.state.make_url("timeline", **times)))
