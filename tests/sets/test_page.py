@@ -153,7 +153,7 @@ def test_several_recipes_open_each_capture_once(monkeypatch: pytest.MonkeyPatch)
 def test_figures_of_a_set() -> None:
     plot = tk.load_many(RANKS).plot
     titles = ["Time of the GPUs of each rank", "Collectives and messages of each rank", "Iterations over all ranks"]
-    drawn = [plot.gpu_time(), plot.arrivals(), plot.iterations(), plot.stragglers(dark=True)]
+    drawn = [plot.gpu_time(), plot.arrivals(), plot.iterations(), plot.stragglers(dark=True, include_warm_up=True)]
     assert [figure.layout.title.text for figure in drawn] == [*titles, "Time that stragglers lost"]
     assert list(plot.utilization(bins=7)["map_0"].data[0].x)[:1] == [0]
     assert len(plot.utilization(bins=7, align="no")["map_0"].data[0].x) == 8
