@@ -118,7 +118,7 @@ def test_the_scope_is_always_visible(viewer: Viewer, page: str) -> None:
     assert texts(shown, "a") == ["Steady", "With warm-up", "Choose", "All"]
     assert re.search(r'aria-current="true">Steady<', shown)
     assert texts(shown, "summary") == ["all 2"]
-    assert ("not on this page" in shown) is (page == "kernels")
+    assert ("This page shows the whole capture." in shown) is (page == "kernels")
     assert re.search(r'aria-current="true">With warm-up<', read("?warm_up=yes"))
     shown = read("?iterations=2%3A3&devices=0")
     assert re.search(r'aria-current="true">2 to 3<', shown)
