@@ -250,7 +250,8 @@ def _build_steps_scope(state: PageState) -> Element:
     key = tag.span(f"key op {components.shorten(at.key_op)}", class_="dimmed") if at.key_op is not None else None
     more = components.build_link("Choose", make_url("iterations", at), aria_label="Choose steps")
     page = pages.PAGES.get(state.page)
-    note = tag.span("This page shows the whole capture.", class_="dimmed") if page and page.shows_whole_capture else None
+    is_whole = page is not None and page.shows_whole_capture
+    note = tag.span("This page shows the whole capture.", class_="dimmed") if is_whole else None
     control = components.build_navigation_control("steps", links, _make_scope_url(state, at))
     return tag.div(tag.span("Steps", class_="scope-name"), control, key, more, note, class_="scope-part")
 
