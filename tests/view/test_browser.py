@@ -335,3 +335,23 @@ def test_without_scripts_every_page_shows_the_same(amp: Viewer, browser: Any) ->
         assert page.locator("h1").text_content() == "Tables"
     finally:
         context.close()
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 768), (390, 844)])
+def test_the_answer_is_above_the_fold(amp: Viewer, browser: Any, size: tuple[int, int]) -> None:
+    """In large windows with all its parts; in small ones, the parts follow one another."""
+    width, height = size
+    context = browser.new_context(viewport={"width": width, "height": height})
+    with Tab(context.new_page(), amp) as tab:
+        tab.open("/")
+        parts = [".sentence", ".scope-of-answer", ".waterfall tfoot", ".causes-frame > ol > li:last-child .saving"]
+        ends = [
+            tab.page.locator(f".answer {part}").first.evaluate("(e) => e.getBoundingClientRect().bottom")
+            for part in parts
+        ]
+        assert ends[:3] == sorted(ends[:3])
+        assert ends[1] < height
+        assert width < 800 or max(ends) < height
+        assert width > 800 or ends == sorted(ends)
+        assert tab.page.evaluate("() => document.documentElement.scrollWidth") <= width
+    context.close()

@@ -90,8 +90,9 @@ def build_answer(explanation: Explanation, make_url: MakeUrl | None = None, *, b
     link = make_url or _make_no_url
     causes = [_build_cause(i, cause, link) for i, cause in enumerate(explanation.causes)]
     body = [
-        tag.div(build_waterfall(explanation.ledger, explanation.step_ns, explanation.ledger_title), beside),
+        build_waterfall(explanation.ledger, explanation.step_ns, explanation.ledger_title),
         _build_causes(explanation, causes),
+        tag.div(beside) if beside else None,
     ]
     title = tag.h2(choose_title(explanation), id="answer-title")
     parts = [
