@@ -101,7 +101,8 @@ def test_advice_leads_to_its_evidence(amp: Viewer) -> None:
 
 
 def test_rules_of_nsys_lead_to_their_rows(amp: Viewer) -> None:
-    (panel,) = parse(open_page(amp, "/findings")).all("section", aria_label="Rules of nsys analyze")
+    sections = parse(open_page(amp, "/findings")).all("section")
+    (panel,) = [each for each in sections if [h.text for h in each.all("h2")] == ["Rules of nsys analyze"]]
     rows = {row.children[0].text: row for row in panel.all("tr") if not isinstance(row.children[0], str)}  # type: ignore[union-attr]
     (count,) = [data.attributes["value"] for data in rows["cuda_api_sync"].all("data")]
     (link,) = rows["cuda_api_sync"].all("a")

@@ -234,8 +234,9 @@ def read_step_parts_of_ranks(inputs: TableInputs) -> ShownRows:
     """Return one row per step of each selected rank with its parts, without the parts that no step has."""
     from tracekit.view import ranks
 
-    rows = ranks.compute_report(_get_server_captures(inputs), inputs.at, "step_parts")
-    return _drop_missing_parts(convert_report_rows(rows, "step_parts"))
+    frame = ranks.compute_report(_get_server_captures(inputs), inputs.at, "step_parts")
+    rows = _drop_missing_parts(convert_report_rows(frame, "step_parts"))
+    return rows._replace(descriptions={**rows.descriptions, "rank": "Rank of the process in the job."})
 
 
 def _drop_missing_parts(rows: ShownRows) -> ShownRows:
