@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -22,7 +21,6 @@ from tracekit.plots.theme import (
     COLORS,
     FEW,
     GRAPH_COLOR,
-    LEDGER_CLASSES,
     LONGEST_COLOR,
     OUTSIDE_COLOR,
     PART_COLORS,
@@ -36,11 +34,8 @@ if TYPE_CHECKING:
 
     from plotly.graph_objects import Figure
 
-    from tracekit.text.explanations import LedgerRow
-
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS = 30
-_LEDGER_PIXELS = 24
 _KERNEL_KINDS = {
     "tensor_core": ("Tensor Core kernels", PART_COLORS["tensor_core"]),
     "other_kernel": ("Other kernels", PART_COLORS["other_kernel"]),
@@ -114,41 +109,6 @@ def draw_time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
     drawn.update_layout(barmode="stack", legend={"traceorder": "normal", "y": -0.75, "maxheight": 1})
     drawn.update_yaxes(showticklabels=False)
     return drawn.update_xaxes(range=[0, 100])
-
-
-def draw_ledger(ledger: Sequence[LedgerRow], *, title: str, dark: bool = False) -> Figure:
-    """Draw the parts of the time of steps as a waterfall: each bar begins where the one above it ends.
-
-    Args:
-        ledger: The parts, whose shares add up to 1.
-        title: Title of the figure.
-        dark: Whether to use the dark template.
-    """
-    starts = [0.0, *itertools.accumulate(100 * row.share for row in ledger)]
-    bars = []
-    for group, (name, color) in LEDGER_CLASSES.items():
-        positions = [i for i, row in enumerate(ledger) if row.group == group]
-        rows = [ledger[i] for i in positions]
-        bar = import_graph_objects().Bar(
-            y=positions,
-            x=[100 * row.share for row in rows],
-            base=[starts[i] for i in positions],
-            orientation="h",
-            name=name,
-            marker_color=color,
-            customdata=[
-                f"{format_hover_name(row.label)}<br>{name}<br>{format_nanoseconds(row.ns)}, {row.share:.2%}"
-                for row in rows
-            ],
-            hovertemplate=_HOVER,
-        )
-        bars += [bar] if rows else []
-    height = 150 + _LEDGER_PIXELS * len(ledger)
-    drawn = create_figure(bars, dark=dark, title=title, x_title="Share (%)", height=height)
-    drawn.update_layout(barmode="overlay", legend={"traceorder": "normal", "y": -70 / (height - 100)})
-    labels = [f"{format_short_label(row.part)}  {row.share:.1%}" for row in ledger]
-    ticks = {"tickmode": "array", "tickvals": list(range(len(ledger))), "ticktext": labels}
-    return drawn.update_yaxes(autorange="reversed", **ticks).update_xaxes(range=[0, 100])
 
 
 def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
