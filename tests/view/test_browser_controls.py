@@ -175,7 +175,11 @@ def test_links_lead_to_what_they_name(amp: Viewer, open_tab: Callable[..., Tab])
         assert links
         for href in sorted(links):
             tab.open(href)
-            assert _parameters(href).items() <= tab.parameters().items()
+            wanted, shown = _parameters(href), tab.parameters()
+            if href.startswith("/timeline"):  # short events are shown with what surrounds them
+                assert int(shown["start"]) <= int(wanted.pop("start"))
+                assert int(wanted.pop("end")) <= int(shown["end"])
+            assert wanted.items() <= shown.items()
             check_rows(tab, amp)
         tab.open("/op_types")
         op_type = tab.table("op_types").rows(1)[0]["op_type"]
