@@ -235,7 +235,7 @@ def test_lists_and_forms(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
         light = tab.page.evaluate(ground)
         tab.page.get_by_role("button", name="Dark").click()
         assert tab.page.evaluate(ground) != light
-        tab.page.get_by_role("button", name="Exact numbers").click()
+        tab.page.get_by_role("button", name="Exact values").click()
         tab.open("/kernels")
         assert tab.page.evaluate(ground) != light
         cell = tab.page.locator("section[data-table=kernels] td data[title]").first

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from tracekit.text import format_duration
+from tracekit.text import format_duration, shorten_end
 from tracekit.text.elements import tag
 from tracekit.text.explanations import KERNELS_TITLE, REST, LedgerRow
 
@@ -135,9 +135,10 @@ def build_waterfall(rows: Sequence[LedgerRow], total_ns: int, title: str) -> Ele
     """
     body, start = [], 0
     for row in rows:
+        shown = shorten_end(row.label, _MAX_NAME)
         body.append(
             tag.tr(
-                tag.th(_shorten(row.label), scope="row", title=row.label if len(row.label) > _MAX_NAME else None),
+                tag.th(shown, scope="row", title=None if shown == row.label else row.label),
                 tag.td(_draw_bar(start, row.ns, total_ns, row.group), class_="bar"),
                 tag.td(_build_time(row.ns), class_="number"),
                 tag.td(_format_percentage(row.ns, total_ns), class_="number"),
@@ -163,10 +164,6 @@ def _build_time(ns: int) -> Element:
 
 def _format_percentage(ns: int, total_ns: int) -> str:
     return f"{ns / max(1, total_ns):.1%}"
-
-
-def _shorten(label: str) -> str:
-    return label if len(label) <= _MAX_NAME else f"{label[: _MAX_NAME - 1]}…"
 
 
 def _draw_bar(start_ns: int, ns: int, total_ns: int, group: str) -> Element:

@@ -52,6 +52,11 @@ def shorten_middle(text: str, max_length: int = MAX_NAME_LENGTH) -> str:
     return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
+def shorten_end(text: str, max_length: int) -> str:
+    """Return a string with at most ``max_length`` characters. The end of a longer string is replaced by "…"."""
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+
+
 def replace_surrogates(text: str) -> str:
     """Return text in which surrogates are replaced with U+FFFD.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 import polars as pl
 
 from tracekit.core.diagnosis.texts import write_explanation
-from tracekit.errors import TracekitError
+from tracekit.errors import MissingTableError, TracekitError
 from tracekit.sets.member import read_recorded_metadata
 from tracekit.sets.paths import describe_error
 from tracekit.system import memory
@@ -222,13 +222,15 @@ class ViewedCapture:
         return any(self._count_rows(name) > 0 for name in tables)
 
     def _count_rows(self, name: str) -> int:
-        """Return the number of rows of a table, or 0 if the table cannot be computed."""
+        """Return the number of rows of a table, or 1 if it cannot be computed, so that its page states the error."""
         if name not in self._counts:
             try:
                 trace = self.get_aggregated_trace(CaptureAggregation(self.index))
                 self._counts[name] = trace.count(cast("TableName", name))
-            except TracekitError:
+            except MissingTableError:
                 self._counts[name] = 0
+            except TracekitError:
+                self._counts[name] = 1
         return self._counts[name]
 
 

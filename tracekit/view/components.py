@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
 from tracekit.core.reports.steps import list_notes
-from tracekit.errors import TracekitError
+from tracekit.errors import MissingTableError, TracekitError
 from tracekit.plots import draw_figure
 from tracekit.plots.svg import draw_svg
 from tracekit.text.elements import tag
@@ -36,6 +36,8 @@ def build_figure(
 ) -> Element | None:
     """Return a panel with a figure of ``trace.plot``, or None if the capture has no data for the figure.
 
+    If the figure cannot be computed for another reason, the panel states it.
+
     Args:
         trace: The capture.
         name: Name of the figure.
@@ -49,8 +51,10 @@ def build_figure(
         if devices and "device_id" in rows.columns:  # other GPUs have rows without activities
             rows = rows.filter(rows["device_id"].is_in(devices))
         drawn = draw_figure(name, rows)
-    except TracekitError:
+    except MissingTableError:
         return None
+    except TracekitError as error:
+        return build_panel(title, [build_error_message(error)])
     return build_figure_panel(drawn, title, compact=compact)
 
 
@@ -72,7 +76,7 @@ def build_pending_notes(status: str, state: PageState) -> list[Content]:
     """Return a sentence that is shown until content arrives, and a link for browsers without scripts."""
     complete = state.make_url(**{**state.parameters, WITHOUT_SCRIPTS: "no"})
     link = build_link("Show this page with all panels", complete)
-    return [tag.p(status, class_="dimmed pending"), tag.noscript(tag.p(link))]
+    return [tag.p(status, class_="dim pending"), tag.noscript(tag.p(link))]
 
 
 def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Element:
@@ -115,7 +119,7 @@ def build_number_card(label: str, value: Content, note: Content = "") -> Element
 
 def build_error_message(error: TracekitError) -> Element:
     """Return an element that shows the message and the hint of an error."""
-    hint = tag.p(error.hint, class_="dimmed") if error.hint else None
+    hint = tag.p(error.hint, class_="dim") if error.hint else None
     return tag.div(tag.p(error.message), hint, class_="panel message")
 
 
@@ -129,8 +133,10 @@ def build_step_notes(context: Context) -> list[Content]:
         return []
     try:
         notes = list_notes(context.capture.trace.stats("steps") if recorded else context.read_report("steps"))
-    except TracekitError:
+    except MissingTableError:
         return []
+    except TracekitError as error:
+        return [build_error_message(error)]
     return build_note_paragraphs(notes)
 
 

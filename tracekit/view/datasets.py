@@ -474,6 +474,10 @@ DATASETS: Mapping[str, Dataset] = {
 }
 
 
+_NESTED = ("nvtx", "group_nodes")
+"""Beginnings of the names of tables and reports whose rows are nested."""
+
+
 def find_dataset(name: str) -> Dataset:
     """Return the declaration of a table.
 
@@ -487,11 +491,11 @@ def find_dataset(name: str) -> Dataset:
     kind, _, shown = name.partition(":")
     if kind == "table":
         rows = functools.partial(sources.read_declared_table, name=shown)
-        return Dataset(name, shown, shown, rows=rows, has_sums=not shown.startswith("nvtx"))
+        return Dataset(name, shown, shown, rows=rows, has_sums=not shown.startswith(_NESTED))
     if kind == "report":
         analysis, _ = parse_name(shown)
         title = analysis.doc.partition(". ")[0].removesuffix(".")
-        return Dataset(name, title, analysis.name, has_sums=not shown.startswith("nvtx"))
+        return Dataset(name, title, analysis.name, has_sums=not shown.startswith(_NESTED))
     if name not in DATASETS:
         raise TracekitError(f"the viewer has no table {name!r}", hint="follow a link of the viewer, or correct the URL")
     return DATASETS[name]

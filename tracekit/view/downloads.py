@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 import polars as pl
 
 from tracekit.errors import TracekitError, create_choices_hint
+from tracekit.text import escape_formulas
 from tracekit.view import query as queries
 from tracekit.view.state import parse_aggregation
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from tracekit.view.captures import ViewedCaptures
 
-FORMULA = r"^[=+\-@\t\r]"
-"""Pattern of strings that a spreadsheet would interpret as formulas, because of their first character."""
 MAX_SHEET_ROWS = 1_048_575
 """Maximum number of rows of an Excel sheet, without the heading."""
 MAX_CELL_TEXT = 32_767
@@ -78,30 +77,14 @@ def _read_query_and_rows(captures: ViewedCaptures, parameters: Mapping[str, str]
     return query, frame.select(selected or frame.columns)
 
 
-def escape_formulas_in_strings(frame: pl.DataFrame) -> pl.DataFrame:
-    """Put an apostrophe before strings that a spreadsheet would interpret as formulas.
-
-    Dictionary-encoded columns become string columns.
-    """
-    text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
-    quoted = [
-        pl.when(pl.col(c).cast(pl.String).str.contains(FORMULA))
-        .then(pl.lit("'") + pl.col(c).cast(pl.String))
-        .otherwise(pl.col(c).cast(pl.String))
-        .alias(c)
-        for c in text
-    ]
-    return frame.with_columns(quoted)
-
-
 def _to_csv(frame: pl.DataFrame) -> bytes:
     """Return rows as CSV."""
-    return escape_formulas_in_strings(_serialize_nested_values(frame)).write_csv().encode()
+    return escape_formulas(_serialize_nested_values(frame)).write_csv().encode()
 
 
 def _to_tsv(frame: pl.DataFrame) -> bytes:
     """Return rows as tab-separated values for the clipboard. Tabs and line breaks in values become spaces."""
-    flat = escape_formulas_in_strings(_serialize_nested_values(frame))
+    flat = escape_formulas(_serialize_nested_values(frame))
     text = [c for c, kind in flat.schema.items() if kind == pl.String]
     return (
         flat.with_columns(pl.col(text).str.replace_all(r"[\t\r\n]", " "))

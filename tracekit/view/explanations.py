@@ -90,7 +90,7 @@ def _build_panel_of_job(context: Context) -> Element:
     except TracekitError as error:
         return components.build_panel(TITLE_OF_RANKS, [components.build_error_message(error)])
     follows = context.state.at.is_default
-    note = None if follows else tag.p(_SCOPE_OF_RANKS, class_="dimmed")
+    note = None if follows else tag.p(_SCOPE_OF_RANKS, class_="dim")
     return build_answer(explanation, create_url_maker(context), beside=note)
 
 

@@ -79,6 +79,13 @@ def format_filter(condition: Any, *, is_number: bool, unit: str = "") -> str:
     return join.join(parts) if all(parts) else ""
 
 
+def write_equality_filters(values: Mapping[str, Any]) -> str:
+    """Return the URL parameter that filters rows by the value of each column. None matches empty cells."""
+    return json.dumps(
+        {c: {"type": "blank"} if v is None else {"type": "equals", "filter": v} for c, v in values.items()}
+    )
+
+
 def _parse_numbers(text: str, unit: str) -> dict[str, Any]:
     parts = _JOIN.split(text)
     conditions = [_parse_number(part, text, unit) for part in parts[::2]]

@@ -20,12 +20,13 @@ from tracekit.pages.columns import ColumnText, describe_column
 from tracekit.pages.tables import build_cell_content, build_column_heading, choose_column_class
 from tracekit.pages.tables import build_table as build_whole_table
 from tracekit.pages.values import build_value
+from tracekit.text import shorten_middle
 from tracekit.text.elements import Element, tag
 from tracekit.view import downloads
 from tracekit.view import query as queries
 from tracekit.view.components import build_error_message
 from tracekit.view.datasets import find_dataset
-from tracekit.view.filters import format_filter, parse_filter
+from tracekit.view.filters import format_filter, parse_filter, write_equality_filters
 from tracekit.view.missing import explain_missing_rows
 from tracekit.view.sources import INDENT
 
@@ -315,12 +316,12 @@ def _build_section(
     title = Element(table.heading, (table.dataset.title,), {})
     return tag.section(
         tag.div(title, _build_toolbar(table, is_condition_field_open=is_condition_field_open), class_="table-head"),
-        tag.p(table.dataset.note, class_="dimmed") if table.dataset.note else None,
+        tag.p(table.dataset.note, class_="dim") if table.dataset.note else None,
         _build_filter_list(table),
         tag.div(build_error_message(table.problem), role="alert") if table.problem else None,
         _build_scroll_region(table),
         tag.div(
-            tag.p(_format_row_range(table), class_="dimmed table-status", role="status"),
+            tag.p(_format_row_range(table), class_="dim table-status", role="status"),
             _build_page_links(table),
             class_="table-foot",
         ),
@@ -405,7 +406,7 @@ def _build_column_menu(table: ShownTable) -> Element:
         is_shown = name in table.settings.columns
         field_ = tag.input(type="checkbox", name=f"{table.name}.columns", value=name, checked=is_shown)
         about = " ".join(filter(None, (text.doc, f"Formula: {text.formula}" if text.formula else "")))
-        items.append(tag.li(tag.label(field_, " ", text.title), tag.span(about, class_="dimmed") if about else None))
+        items.append(tag.li(tag.label(field_, " ", text.title), tag.span(about, class_="dim") if about else None))
     legend = tag.legend("Columns that are shown")
     show = tag.button("Show", type="submit", class_="apply")
     return tag.details(
@@ -430,7 +431,7 @@ def _build_export_menu(table: ShownTable) -> Element:
         url = "/download?" + urlencode({**{n: value for n, value in parameters.items() if value}, "format": name})
         if name == "xlsx" and table.page.matching > downloads.MAX_SHEET_ROWS:
             reason = f"{title}: an Excel sheet has at most {downloads.MAX_SHEET_ROWS:,} rows"
-            items.append(tag.li(tag.span(reason, class_="dimmed")))
+            items.append(tag.li(tag.span(reason, class_="dim")))
         elif name == "tsv":
             items.append(tag.li(tag.a(title, href=url, class_="copy")))
         else:
@@ -476,7 +477,7 @@ def _build_filter_list(table: ShownTable) -> Element | None:
         label = f"Remove the filter of {title}"
         changed = json.dumps(rest, separators=(",", ":")) if rest else ""
         remove = _build_change_link(table, "×", f"{table.key}-remove-{number}", filter=changed, aria_label=label)
-        shown = _shorten_middle(_format_column_filter(table, name, condition) or "not valid", SHORT_NAME)
+        shown = shorten_middle(_format_column_filter(table, name, condition) or "not valid", SHORT_NAME)
         items.append(tag.li(tag.span(title), " ", tag.code(shown), " ", remove))
     return tag.ul(*items, class_="filters", aria_label="Filters") if items else None
 
@@ -599,11 +600,11 @@ def _build_cell(value: Any, unit: str) -> Content:
     """Return the content of a cell. A long text is shortened and can be opened."""
     if not isinstance(value, str) or len(value) <= SHORT_NAME:
         return build_cell_content(value, unit)
-    return tag.details(tag.summary(_shorten_middle(value, SHORT_NAME)), value)
+    return tag.details(tag.summary(shorten_middle(value, SHORT_NAME)), value)
 
 
 def _describe_row(value: Any) -> str:
-    return _shorten_middle(str(value).strip(INDENT), SHORT_NAME)
+    return shorten_middle(str(value).strip(INDENT), SHORT_NAME)
 
 
 def _build_selection_link(table: ShownTable, row: Mapping[str, Any], content: Content, number: int) -> Content:
@@ -615,7 +616,7 @@ def _build_selection_link(table: ShownTable, row: Mapping[str, Any], content: Co
         return [*before, _build_change_link(table, text, key, class_="select", **changes)]
     value = row[next(c for c in table.settings.columns if not queries.ADDITIVE.fullmatch(c))]
     if isinstance(value, str) and len(value) > SHORT_NAME:
-        shown = _shorten_middle(value, SHORT_NAME)
+        shown = shorten_middle(value, SHORT_NAME)
         return _build_change_link(table, shown, key, class_="select", title=value, **changes)
     return _build_change_link(table, content or "(empty)", key, class_="select", **changes)
 
@@ -684,11 +685,8 @@ def _list_row_links(table: ShownTable) -> Iterator[RowLink]:
     if link is not None:
 
         def make_url(row: Mapping[str, Any]) -> str:
-            filters = {
-                column: {"type": "blank"} if row[source] is None else {"type": "equals", "filter": row[source]}
-                for column, source in link.filters.items()
-            }
-            return table.state.make_url(link.page, **{f"{link.table}.filter": json.dumps(filters)})
+            filters = write_equality_filters({column: row[source] for column, source in link.filters.items()})
+            return table.state.make_url(link.page, **{f"{link.table}.filter": filters})
 
         yield RowLink(link.label, link.label, make_url)
     if table.dataset.rows_of is not None:
@@ -700,7 +698,7 @@ def _make_rows_url(table: ShownTable, row: Mapping[str, Any]) -> str | None:
     name, column, value = (row.get(each) for each in table.dataset.rows_of or ())
     if name is None:
         return None
-    equal = json.dumps({column: {"type": "equals", "filter": value}}) if column is not None else ""
+    equal = write_equality_filters({column: value}) if column is not None else ""
     return table.state.make_url("tables", table=name, **({f"table:{name}.filter": equal} if equal else {}))
 
 
@@ -731,7 +729,7 @@ def _build_page_links(table: ShownTable) -> Element | None:
         if number == current and text.replace(",", "").isdigit():
             items.append(tag.li(tag.span(text, aria_current="page")))
         elif number == current or not 1 <= number <= last:
-            items.append(tag.li(tag.span(text, class_="dimmed")))
+            items.append(tag.li(tag.span(text, class_="dim")))
         else:
             items.append(tag.li(_build_change_link(table, text, key, page=str(number))))
     return tag.nav(tag.ul(*items), class_="page-links", aria_label=f"Pages of {table.dataset.title}")
@@ -765,17 +763,9 @@ def _build_selected_details(
     label = next((c for c in table.settings.columns if not queries.ADDITIVE.fullmatch(c)), key)
     close = _build_change_link(table, "Close", f"{table.key}-close", select="", page=str(table.start // PAGE_SIZE + 1))
     short, long = (str(row.get(c) or "").strip(INDENT) for c in (label, "name"))
-    about = tag.span(f"{long} ", class_="dimmed") if long != short else None
+    about = tag.span(f"{long} ", class_="dim") if long != short else None
     title = tag.p("Selected: ", tag.strong(short), " ", about, close, class_="selected")
     return tag.div(title, *build_details(row), class_="details")
-
-
-def _shorten_middle(text: str, length: int) -> str:
-    """Return text of at most ``length`` characters, in which an ellipsis replaces the middle of longer text."""
-    if len(text) <= length:
-        return text
-    end = length // 2
-    return f"{text[: length - end - 1]}…{text[-end:]}"
 
 
 def build_plain_table(

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import TracekitError
+from tracekit.pages.document import build_switches
 from tracekit.text.elements import tag
 from tracekit.view import components, pages, ranks
 from tracekit.view.state import make_url
@@ -137,11 +138,7 @@ def build_document(
     top = tag.header(
         components.build_link("tracekit", "/", class_="product"),
         tag.div(header, class_="capture"),
-        tag.div(
-            tag.button("Exact numbers", type="button", data_switch="units", aria_pressed="false"),
-            tag.button("Dark", type="button", data_switch="theme", aria_pressed="false"),
-            class_="switches scripted",
-        ),
+        build_switches(),
         class_="top",
     )
     body = [
@@ -247,11 +244,11 @@ def _build_steps_scope(state: PageState) -> Element:
         bounds = " to ".join("…" if bound is None else str(bound) for bound in (at.first, at.last))
         choices.append((bounds, at))
     links = [(label, _make_scope_url(state, each)) for label, each in choices]
-    key = tag.span(f"key op {components.shorten(at.key_op)}", class_="dimmed") if at.key_op is not None else None
+    key = tag.span(f"key op {components.shorten(at.key_op)}", class_="dim") if at.key_op is not None else None
     more = components.build_link("Choose", make_url("iterations", at), aria_label="Choose steps")
     page = pages.PAGES.get(state.page)
     is_whole = page is not None and page.shows_whole_capture
-    note = tag.span("This page shows the whole capture.", class_="dimmed") if is_whole else None
+    note = tag.span("This page shows the whole capture.", class_="dim") if is_whole else None
     control = components.build_navigation_control("steps", links, _make_scope_url(state, at))
     return tag.div(tag.span("Steps", class_="scope-name"), control, key, more, note, class_="scope-part")
 
@@ -326,7 +323,7 @@ def _build_change_message(captures: ViewedCaptures) -> list[Content]:
     text = (
         f"{', '.join(names)}: the file was changed, replaced or removed after it was opened. Pages may show old data."
     )
-    hint = tag.p("The viewer opens the new content when the file does not change any more.", class_="dimmed")
+    hint = tag.p("The viewer opens the new content when the file does not change any more.", class_="dim")
     return [tag.div(tag.p(text), hint, class_="panel message replaced")]
 
 

@@ -37,4 +37,4 @@ def explain_missing_rows(trace: Trace, name: str, arguments: Mapping[str, str]) 
 def build_missing_data_note(trace: Trace, tables: Sequence[str] = EVENTS) -> Any:
     """Return a paragraph that states why a capture has no rows in the tables that a page needs."""
     absence = get_trace_view(trace).explain_missing_tables(tables)
-    return tag.p(f"No data: {absence.sentence}.", class_="dimmed")
+    return tag.p(f"No data: {absence.sentence}.", class_="dim")

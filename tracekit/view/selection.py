@@ -16,10 +16,12 @@ from tracekit.pages.columns import describe_columns
 from tracekit.pages.values import NANOSECONDS, POINT, build_value
 from tracekit.registry.tables import scan_table
 from tracekit.system.sorting import create_series
+from tracekit.text import shorten_end
 from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view import timeline, windows
 from tracekit.view import tracks as events
+from tracekit.view.filters import write_equality_filters
 from tracekit.view.state import CaptureAggregation, make_url
 from tracekit.view.windows import TimeWindow
 
@@ -279,7 +281,7 @@ def _list_related(state: PageState, selection: Selection) -> list[Content]:
         items = [
             tag.li(
                 tag.a(
-                    _shorten(related.name) or "(no name)",
+                    shorten_end(related.name, MAX_SHOWN_NAME) or "(no name)",
                     href=make_event_url(state, related.key),
                     title=related.name if len(related.name) > MAX_SHOWN_NAME else None,
                     data_show_event=related.key.text,
@@ -293,10 +295,6 @@ def _list_related(state: PageState, selection: Selection) -> list[Content]:
             items.append(tag.li(f"and {count - len(listed):,} more", class_="dim"))
         lists.append(tag.div(tag.h3(role), tag.ul(*items)))
     return lists
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= MAX_SHOWN_NAME else name[: MAX_SHOWN_NAME - 1] + "…"
 
 
 def _build_fields(selection: Selection) -> Element:
@@ -328,7 +326,7 @@ def make_event_url(state: PageState, key: EventKey) -> str:
 
 def _make_row_url(state: PageState, key: EventKey) -> str:
     at = state.at if key.capture == state.at.capture else CaptureAggregation(key.capture)
-    condition = json.dumps({key.kind.key: {"type": "equals", "filter": key.id}})
+    condition = write_equality_filters({key.kind.key: key.id})
     return make_url("tables", at, {"table": key.kind.table, f"table:{key.kind.table}.filter": condition})
 
 
@@ -336,7 +334,7 @@ def _build_op_later(state: PageState, key: EventKey) -> Element | None:
     """Return an element that is replaced with ``build_op``, which needs the ops of the capture, or None."""
     if key.kind not in LAUNCHED:
         return None
-    parameters = {"page": "timeline", "event": f"{key.kind.table}:{key.id}@{key.capture}"}
+    parameters = {"page": "timeline", "event": key.text}
     url = make_url("timeline/op", state.at, parameters)
     return tag.p("Looking for the op and the step …", class_="dim pending", data_fragment=url)
 
@@ -351,7 +349,7 @@ def build_op(captures: ViewedCaptures, state: PageState, key: EventKey) -> Eleme
     row = rows.row(0, named=True) if rows.height else {}
     parts: list[Content] = []
     if row.get("op_id") is not None:
-        name = timeline.shorten_name(row.get("op_name") or row["op_id"])
+        name = shorten_end(row.get("op_name") or row["op_id"], timeline.MAX_NAME)
         parts += ["Op ", tag.a(name, href=make_url("ops", at, {"ops.select": str(row["op_id"])}))]
     if row.get("iteration") is not None:
         number = row["iteration"]

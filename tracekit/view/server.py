@@ -82,7 +82,7 @@ class Viewer:
             self.flask = Flask("tracekit.view", static_folder=None)
             self._add_routes(self.flask)
             self._server = _make_server(self.flask, listening)
-        self._traces = _Timelines(captures)
+        self._traces = _PerfettoTraces(captures)
         self.host, self.port = host, self._server.socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}/" + (f"?token={self.token}" if self.token else "")
@@ -272,7 +272,7 @@ class Viewer:
         return answer
 
 
-class _Timelines:
+class _PerfettoTraces:
     """A cache of Perfetto traces of time windows, in a temporary folder.
 
     When the cache is created, the temporary folders of killed viewers of the same user are removed.

@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.errors import TracekitError
+from tracekit.text import shorten_end
 from tracekit.trace import get_trace_view
 from tracekit.view import ranks as sets_of_ranks
 from tracekit.view import tracks as events
@@ -370,14 +371,9 @@ def _encode_names(columns: Sequence[pl.Series]) -> tuple[list[str], list[list[in
     rows = pl.concat(columns).fill_null("").to_frame("name")
     names = rows.unique(maintain_order=True).with_row_index("index")
     indices = rows.join(names, on="name", how="left", maintain_order="left")["index"]
-    texts = [shorten_name(name) for name in names["name"].to_list()]
+    texts = [shorten_end(name, MAX_NAME) for name in names["name"].to_list()]
     stops = np.cumsum([len(column) for column in columns])
     return texts, [indices[stop - len(c) : stop].to_list() for c, stop in zip(columns, stops.tolist(), strict=True)]
-
-
-def shorten_name(name: str) -> str:
-    """Return the beginning of a long name."""
-    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
 def _encode_ids(ids: pl.Series) -> list[int | str | None]:

@@ -216,11 +216,11 @@ class Page:
         """Return the components of the page: the heading, and the declared or built content."""
         heading: list[Content] = [tag.h1(self.title, class_=None if self.name else "hidden")]
         if self.about:
-            heading.append(tag.p(self.about, class_="dimmed"))
+            heading.append(tag.p(self.about, class_="dim"))
         if self.shows_whole_capture and context.capture.has_rows_in_any(*WITH_ITERATIONS):
-            heading.append(tag.p(WHOLE_CAPTURE, class_="dimmed"))
+            heading.append(tag.p(WHOLE_CAPTURE, class_="dim"))
         if self.shows_cpu_events and context.state.at.devices:
-            heading.append(tag.p(ALL_CPU_EVENTS, class_="dimmed"))
+            heading.append(tag.p(ALL_CPU_EVENTS, class_="dim"))
         if self.shows_steps:
             heading += components.build_step_notes(context)
         if self.build:
@@ -228,7 +228,7 @@ class Page:
         later = not self.without_figures
         figures = [context.build_figure(name, title, may_draw_later=later) for name, title in self.figures.items()]
         if self.without_figures and all(figure is None for figure in figures):
-            figures = [tag.p(self.without_figures, class_="dimmed")]
+            figures = [tag.p(self.without_figures, class_="dim")]
         return [*heading, *figures, *(context.build_table(name) for name in self.tables)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import TracekitError
+from tracekit.errors import MissingTableError, TracekitError
 from tracekit.view import components, missing, ranks
 from tracekit.view.query import Query, load_rows
 
@@ -26,10 +26,12 @@ def build_page(context: Context) -> list[Any]:
         if any(f"ranks_{name}" in names for name in ranks.OF_ITERATIONS):
             notes = components.build_note_paragraphs(analysis.step_notes)
         figure = context.build_recipe_figure("comm_skew", "arrivals")
-    except TracekitError:
+    except MissingTableError:
         pass
+    except TracekitError as error:
+        notes = [components.build_error_message(error)]
     if not names:
-        return [missing.build_missing_data_note(context.capture.trace, ("kernels", "mpi_calls"))]
+        return notes or [missing.build_missing_data_note(context.capture.trace, ("kernels", "mpi_calls"))]
     overlap = [context.build_figure("communication_overlap", "Communication in the steady steps of this capture")]
     if load_rows(context.captures, Query("overlap", context.state.at)).frame.height:
         overlap.append(context.build_table("overlap"))

@@ -34,7 +34,7 @@ _LEDGER = "What changed in a step"
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Compare": the verdict, the changed parts of a step, and the changed rows."""
     if len(context.captures) == 1 and not any(context.state.get(name) for name in comparison.OTHER):
-        return [tag.p("Choose what to compare.", class_="dimmed"), _build_choices_panel(context, None)]
+        return [tag.p("Choose what to compare.", class_="dim"), _build_choices_panel(context, None)]
     other = comparison.parse_compared_aggregation(context.captures, context.state)
     reasons = comparison.list_compared_kinds(context.capture, context.captures[other])
     offered = [name for name, reason in reasons.items() if not reason]
@@ -50,7 +50,7 @@ def build_page(context: Context) -> list[Any]:
         return [components.build_error_message(error), _build_choices_panel(context, other)]
     if differences.frame(by).is_empty():
         explanation = differences.explain_missing_rows(by)
-        reason = tag.p(f"{explanation[:1].upper()}{explanation[1:]}.", class_="dimmed")
+        reason = tag.p(f"{explanation[:1].upper()}{explanation[1:]}.", class_="dim")
         return [reason, *_build_kind_control(context, by, reasons), _build_choices_panel(context, other)]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.to_url_parameters().items()}}
     arguments["other_capture"] = str(other.capture)
@@ -82,7 +82,7 @@ def _build_kind_control(context: Context, by: str, reasons: Mapping[str, str]) -
     choices = [(kind.title, urls[name]) for name, kind in KINDS.items() if not reasons[name] or name == by]
     missing = [f"{kind.title} ({reasons[name]})" for name, kind in KINDS.items() if reasons[name] and name != by]
     control = components.build_navigation_control("by", choices, urls[by])
-    return [control, tag.p(f"Not compared: {'; '.join(missing)}.", class_="dimmed") if missing else None]
+    return [control, tag.p(f"Not compared: {'; '.join(missing)}.", class_="dim") if missing else None]
 
 
 def _build_ledger_panel(context: Context, other: CaptureAggregation, sides: tuple[Trace, Trace]) -> Any:
@@ -131,7 +131,7 @@ def _build_choices_panel(context: Context, other: CaptureAggregation | None) -> 
     form = components.build_form("/compare", {n: v for n, v in unchanged.items() if v}, fields, "Compare")
     content = [
         tag.ul(links, class_="offers") if links else None,
-        tag.p(f"Not offered: {', '.join(missing)}. {reason}.", class_="dimmed") if missing else None,
+        tag.p(f"Not offered: {', '.join(missing)}. {reason}.", class_="dim") if missing else None,
         tag.details(tag.summary("Other captures and iterations"), form, open=not links),
     ]
     return components.build_panel("Compare", [each for each in content if each is not None])

@@ -43,7 +43,7 @@ def _build_rules_panel(context: Context) -> Any:
     counts = {name: view.report(f"{name}:rows=-1").rows for name in _list_rules()}
     rules = [(name, doc, counts[name]) for name, doc in _list_rules().items() if counts[name]]
     if not rules:
-        return components.build_panel(_TITLE, [tag.p("The rules found nothing.", class_="dimmed")])
+        return components.build_panel(_TITLE, [tag.p("The rules found nothing.", class_="dim")])
     frame = pl.DataFrame(rules, schema={"rule": pl.String, "doc": pl.String, "count": pl.Int64}, orient="row")
     links = [components.build_link("Show rows", context.state.make_url(rule=name)) for name in frame["rule"]]
     titles = {"rule": "Rule", "doc": "What it lists", "count": "Rows"}

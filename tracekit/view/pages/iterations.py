@@ -34,7 +34,7 @@ def build_page(context: Context) -> list[Any]:
     note = tag.p(
         "An iteration ends where the key op starts again. Pages show the aggregated iterations or, where they say so, "
         "the whole capture.",
-        class_="dimmed",
+        class_="dim",
     )
     return [
         numbers,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracekit import schemas
-from tracekit.errors import TracekitError
+from tracekit.errors import MissingTableError, TracekitError
 from tracekit.pages.values import NANOSECONDS, PERCENT, build_value
 from tracekit.registry.notices import (
     ABOUT_RULES,
@@ -21,6 +20,7 @@ from tracekit.registry.notices import (
 from tracekit.text.elements import tag
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
+from tracekit.view.filters import write_equality_filters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,7 +92,7 @@ def _build_capture_note(context: Context) -> Any:
     """Return a sentence that states which of several captures the following panels show, or None for a single one."""
     if len(context.captures) == 1:
         return None
-    return tag.p("The following panels show only ", tag.strong(context.capture.name), ".", class_="dimmed")
+    return tag.p("The following panels show only ", tag.strong(context.capture.name), ".", class_="dim")
 
 
 def _build_number_cards(context: Context, trace: Trace) -> Any:
@@ -195,7 +195,7 @@ def _build_top_kernels_table(context: Context) -> Any:
     kernels = context.read_report("cuda_gpu_kern_sum")
     rows = sources.convert_report_rows(kernels, "cuda_gpu_kern_sum").frame.head(TOP)
     titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
-    equal = [json.dumps({"name": {"filterType": "text", "type": "equals", "filter": name}}) for name in rows["name"]]
+    equal = [write_equality_filters({"name": name}) for name in rows["name"]]
     links = [
         components.build_link("Open", context.state.make_url("kernels", **{"kernels.filter": each})) for each in equal
     ]
@@ -218,10 +218,15 @@ def _build_advice_panel(context: Context) -> Any:
     The causes that the first panel of the page lists are not repeated. If there are no others, the result is None.
     """
     try:
-        findings = context.read_report("advise")
         listed = explanations.list_causes(context)
     except TracekitError:
+        return None  # the first panel of the page states the error
+    try:
+        findings = context.read_report("advise")
+    except MissingTableError:
         return None
+    except TracekitError as error:
+        return components.build_panel(_ADVICE, [components.build_error_message(error)])
     findings = findings.filter(~pl.col("Rule").is_in(listed))
     if listed and findings.is_empty():
         return None
@@ -234,7 +239,7 @@ def _build_advice_panel(context: Context) -> Any:
             tag.strong(row["Problem"]),
             _build_cost(row),
             tag.p(row["Evidence"]),
-            tag.p(row["Advice"], class_="dimmed"),
+            tag.p(row["Advice"], class_="dim"),
         ]
         links = []
         if row["Rule"] in EVIDENCE:

@@ -54,7 +54,7 @@ def build_page(context: Context) -> list[Any]:
             class_="controls",
         ),
         *drawn.values(),
-        tag.p("No kernel or range has this name.", class_="dimmed") if not drawn else None,
+        tag.p("No kernel or range has this name.", class_="dim") if not drawn else None,
         context.build_table("pace", {"kind": kind, "name": name}),
     ]
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit.errors import TracekitError
 from tracekit.pages.values import NANOSECONDS, POINT, build_value
+from tracekit.text import shorten_end
 from tracekit.text.elements import tag
 from tracekit.view import components, selection, timeline, tracks, windows
 from tracekit.view.state import make_url
@@ -192,7 +193,7 @@ def _build_canvas(state: PageState, window: TimeWindow, span: TimeWindow, parts:
         tag.div(tag.div(*buttons, class_="tl-buttons", role="group", aria_label="Window"), search, class_="tl-tools"),
         view,
         tag.p(class_="tl-message", role="status"),
-        tag.p(KEYS, id="timeline-keys", class_="dimmed"),
+        tag.p(KEYS, id="timeline-keys", class_="dim"),
         tag.div(class_="tl-spoken hidden", aria_live="polite"),
         id="timeline",
         class_="scripted timeline",
@@ -218,7 +219,7 @@ def build_event_table(captures: ViewedCaptures, state: PageState, window: TimeWi
             tag.td(build_value(event.duration, NANOSECONDS), class_="number"),
             tag.th(
                 tag.a(
-                    timeline.shorten_name(event.name) or "(no name)",
+                    shorten_end(event.name, timeline.MAX_NAME) or "(no name)",
                     href=selection.make_event_url(state, selection.parse_event(event.key, state, captures)),
                     data_show_event=event.key,
                 ),
