@@ -9,8 +9,9 @@ import pytest
 import tracekit as tk
 from tests.cli.test_absence import made_report
 from tests.view.support import captures_of, texts
-from tracekit.errors import TracekitError
+from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError
 from tracekit.pages.answer import TITLE
+from tracekit.view import components
 from tracekit.view.datasets import DATASETS
 from tracekit.view.missing import explain_missing_rows
 from tracekit.view.pages import PAGES, Context, build_page
@@ -37,6 +38,20 @@ def test_warnings_of_the_profiler_follow_the_answer() -> None:
     assert shown[first + 1] == "Warning recorded by Nsight Systems: Not all CUDA events might have been collected."
     assert shown.index(TITLE) < first < shown.index("Time span")
     assert sum("events might have been collected" in text for text in shown) == 2
+
+
+def test_a_figure_that_cannot_be_computed_states_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure without data is left out."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(components, "draw_figure", fail)
+    error: TracekitError = CorruptTraceError("the table kernels is damaged")
+    with tk.load(FIXTURES / "cpu_only.sqlite") as trace:
+        assert "the table kernels is damaged" in str(components.build_figure(trace, "api", "Calls"))
+        error = MissingTableError("the capture has no calls")
+        assert components.build_figure(trace, "api", "Calls") is None
 
 
 @pytest.mark.parametrize(

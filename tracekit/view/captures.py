@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import polars as pl
 
+from tracekit import schemas
 from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import MissingTableError, TracekitError
 from tracekit.sets.member import read_recorded_metadata
@@ -226,7 +227,7 @@ class ViewedCapture:
         if name not in self._counts:
             try:
                 trace = self.get_aggregated_trace(CaptureAggregation(self.index))
-                self._counts[name] = trace.count(cast("TableName", name))
+                self._counts[name] = trace.count(cast("TableName", name)) if name in schemas.table_names() else 0
             except MissingTableError:
                 self._counts[name] = 0
             except TracekitError:
