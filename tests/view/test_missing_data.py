@@ -48,7 +48,7 @@ def test_a_figure_that_cannot_be_computed_states_the_error(monkeypatch: pytest.M
 
     monkeypatch.setattr(components, "draw_figure", fail)
     error: TracekitError = CorruptTraceError("the table kernels is damaged")
-    with tk.load(FIXTURES / "cpu_only.sqlite") as trace:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         assert "the table kernels is damaged" in str(components.build_figure(trace, "api", "Calls"))
         error = MissingTableError("the capture has no calls")
         assert components.build_figure(trace, "api", "Calls") is None
