@@ -132,6 +132,18 @@ def test_links_select_the_event_and_filter_the_rows() -> None:
     ]
 
 
+def test_rows_are_selected_by_their_ids_or_the_link_says_by_what() -> None:
+    """Names and times also select rows of other causes, so only ids give exactly the number that the link states."""
+    few = RowsOfCause("memcpys", 2, ("Host-to-Device",), 1, 1, 9, (4, 7))
+    many = RowsOfCause("api_calls", 99, ("cudaA",), 1, 1, 9, tuple(range(99)))
+    unnamed = RowsOfCause("api_calls", 404, (), 0, 1, 9)
+    page = parse(replace(EXPLANATION, causes=(replace(CAUSE, rows=(few, many, unnamed)),)))
+    assert page.texts[page.texts.index("2 copies") :].count("99 API calls (by name and time)") == 1
+    assert "404 API calls (by time)" in page.texts
+    ids = {"memcpy_id": {"operator": "OR", "conditions": [{"type": "equals", "filter": i} for i in (4, 7)]}}
+    assert make_url("memory", None, {"memcpys.filter": json.dumps(ids)}) in page.find("a", "href")
+
+
 def test_names_of_rows_fit_into_the_url() -> None:
     names = tuple(f"{i}{'x' * 1500}" for i in range(9))
     page = parse(replace(EXPLANATION, causes=(replace(CAUSE, rows=(RowsOfCause("kernels", 90, names, 40, 1, 2),)),)))

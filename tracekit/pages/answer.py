@@ -46,7 +46,7 @@ _GROUP_TITLES = {
 }
 _WIDTH = 1000
 _HEIGHT = 12
-_MAX_NAME, _MAX_NAMES_LENGTH = 48, 4000
+_MAX_NAME, _MAX_NAMES_LENGTH, _MAX_IDS = 48, 4000, 50
 _MAX_OPEN_RANKS, _MAX_LINKED_RANKS = 4, 8
 
 
@@ -59,6 +59,7 @@ class _RowsPage(NamedTuple):
         noun: What the rows are, in singular and plural.
         name: Column with the names of the rows, or "" if they have none.
         start: Column with their start, or "" if the table has none.
+        key: Column with their ids, or "" if the table groups them.
     """
 
     page: str
@@ -66,16 +67,19 @@ class _RowsPage(NamedTuple):
     noun: tuple[str, str]
     name: str = ""
     start: str = "start_ns"
+    key: str = ""
 
 
 _ROWS_PAGES = {
     "kernels": _RowsPage("kernels", "kernels", ("kernel", "kernels"), "name", ""),
-    "memcpys": _RowsPage("memory", "memcpys", ("copy", "copies"), "copy_kind"),
-    "memsets": _RowsPage("memory", "memsets", ("memory set", "memory sets")),
+    "memcpys": _RowsPage("memory", "memcpys", ("copy", "copies"), "copy_kind", key="memcpy_id"),
+    "memsets": _RowsPage("memory", "memsets", ("memory set", "memory sets"), key="memset_id"),
     "graph_launches": _RowsPage("tables", "table:graph_launches", ("graph launch", "graph launches")),
-    "api_calls": _RowsPage("api", "api_calls", ("API call", "API calls"), "name"),
+    "api_calls": _RowsPage("api", "api_calls", ("API call", "API calls"), "name", key="api_call_id"),
     "nvtx_ranges": _RowsPage("nvtx", "nvtx_ranges", ("range", "ranges"), "name"),
-    "ncu_launches": _RowsPage("roofline", "ncu_launches", ("measured kernel", "measured kernels"), "name", ""),
+    "ncu_launches": _RowsPage(
+        "roofline", "ncu_launches", ("measured kernel", "measured kernels"), "name", "", "launch_id"
+    ),
 }
 
 
@@ -286,8 +290,7 @@ def _list_links(cause: CauseText, make_url: MakeUrl) -> list[Element]:
         names = _select_names(rows) if page and page.name else []
         url = make_url(page.page, cause.rank, _make_parameters(page, rows, names)) if page else None
         if page and url:
-            is_part = len(names) < rows.name_count and page.name
-            part = f" ({len(names)} of {rows.name_count:,} names)" if is_part else ""
+            part = _describe_filter(page, rows, names)
             links.append(tag.a(f"{rows.count:,} {page.noun[rows.count != 1]}{part}", href=url))
     return links
 
@@ -298,13 +301,31 @@ def _select_names(rows: RowsOfCause) -> list[str]:
     return [name for name, length in zip(rows.names, lengths, strict=True) if length <= _MAX_NAMES_LENGTH]
 
 
+def _has_ids(page: _RowsPage, rows: RowsOfCause) -> bool:
+    """Return whether a page can select rows by their ids, and a URL has room for these."""
+    return bool(page.key) and 0 < len(rows.ids) <= _MAX_IDS
+
+
+def _describe_filter(page: _RowsPage, rows: RowsOfCause, names: Sequence[str]) -> str:
+    """Return by what the page selects the rows of a cause if it may show others too, or else not all of them."""
+    if _has_ids(page, rows):
+        return ""
+    if page.name and len(names) < rows.name_count:
+        return f" ({len(names)} of {rows.name_count:,} names)"
+    by = ["name"] if names else []
+    by += ["time"] if page.start and rows.start_ns is not None else []
+    return f" (by {' and '.join(by)})" if by else ""
+
+
 def _make_parameters(page: _RowsPage, rows: RowsOfCause, names: Sequence[str]) -> dict[str, str]:
-    """Return the URL parameters with which a page shows only rows with some names, at the times of a cause."""
+    """Return the URL parameters with which a page shows only the rows of a cause, or those with its names and times."""
     filters: dict[str, object] = {}
-    if names:
-        conditions = [{"type": "equals", "filter": name} for name in names]
-        filters[page.name] = conditions[0] if len(conditions) == 1 else {"operator": "OR", "conditions": conditions}
-    if page.start and rows.start_ns is not None and rows.end_ns is not None:
+    by_id = _has_ids(page, rows)
+    column, values = (page.key, rows.ids) if by_id else (page.name, names)
+    if values:
+        conditions = [{"type": "equals", "filter": value} for value in values]
+        filters[column] = conditions[0] if len(conditions) == 1 else {"operator": "OR", "conditions": conditions}
+    if not by_id and page.start and rows.start_ns is not None and rows.end_ns is not None:
         filters[page.start] = {"type": "inRange", "filter": rows.start_ns, "filterTo": rows.end_ns}
     parameters = {f"{page.table}.filter": json.dumps(filters)} if filters else {}
     chosen = {"table": page.table.removeprefix("table:")} if page.page == "tables" else {}

@@ -47,6 +47,7 @@ class RowsOfCause:
         name_count: Number of different names.
         start_ns: Start of the first row, or None if it is unknown.
         end_ns: End of the last row, or None if it is unknown.
+        ids: Ids of the rows, or nothing if there are too many to list.
     """
 
     table: str
@@ -55,6 +56,7 @@ class RowsOfCause:
     name_count: int
     start_ns: int | None
     end_ns: int | None
+    ids: tuple[int, ...] = ()
 
 
 class RankRow(NamedTuple):

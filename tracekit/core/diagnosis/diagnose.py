@@ -514,8 +514,12 @@ def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
 
 
 def _create_rows(table: str, rows: pl.DataFrame) -> Rows:
-    """Return the rows of a table, given the columns ``id``, ``name``, ``start_ns`` and ``end_ns``."""
-    names = rows["name"].drop_nulls().cast(pl.String).value_counts(sort=True)
+    """Return the rows of a table, given the columns ``id``, ``name``, ``start_ns`` and ``end_ns``.
+
+    If some of the rows have no name, no names are listed, because they would select only the other rows.
+    """
+    named = rows.filter(rows["name"].null_count() == 0)["name"]
+    names = named.cast(pl.String).value_counts(sort=True)
     listed = names.sort("count", "name", descending=[True, False]).head(MAX_ROW_NAMES)
     first, last = rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     ids = tuple(rows["id"].head(MAX_ROW_IDS).to_list())

@@ -20,7 +20,7 @@ from tracekit.text.explanations import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.core.diagnosis.answer import CauseOfTime, LedgerPart, StepFigures, Why
+    from tracekit.core.diagnosis.answer import CauseOfTime, LedgerPart, Rows, StepFigures, Why
     from tracekit.core.diagnosis.what_if import WhatIf
 
 MIN_SHARE = 0.005
@@ -162,5 +162,10 @@ def _write_cause(index: int, cause: CauseOfTime, step: StepFigures | None) -> Ca
         is_unsure=cause.status == "unsure",
         event=None if cause.evidence.row_id is None else f"{cause.evidence.table}:{cause.evidence.row_id}",
         rank=cause.place.rank,
-        rows=tuple(RowsOfCause(r.table, r.count, r.names, r.name_count, r.start_ns, r.end_ns) for r in cause.rows),
+        rows=tuple(_describe_rows(rows) for rows in cause.rows),
     )
+
+
+def _describe_rows(rows: Rows) -> RowsOfCause:
+    ids = rows.ids if len(rows.ids) == rows.count else ()
+    return RowsOfCause(rows.table, rows.count, rows.names, rows.name_count, rows.start_ns, rows.end_ns, ids)
