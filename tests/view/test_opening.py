@@ -175,7 +175,7 @@ def test_the_server_opens_the_others_and_follows_the_folder(folder: Path, monkey
     status = viewer.flask.test_client().get("/status").json
     assert (status["opened"], status["waiting"], status["changed"]) == (3, 0, [])
     viewer.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "tracekit-captures"]
+    wait_until(lambda: all(thread.name != "tracekit-captures" for thread in threading.enumerate()))
 
 
 def test_ten_tabs_compute_the_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
