@@ -127,6 +127,8 @@ def test_owners_add_up_to_the_peaks(by: str) -> None:
 
 def test_overlap_of_one_capture_and_of_ranks() -> None:
     with running(*RANKS) as viewer:
+        for url, location in (("/?ranks=1", "/?capture=1&ranks=1"), ("/?capture=1&ranks=0", "/?ranks=0")):
+            assert get(viewer, url).headers["Location"] == location  # the first page shows the only chosen rank
         of_ranks = TableMarkup(open_page(viewer, "/communication"), "overlap").rows()
         assert {row["rank"] for row in of_ranks} == {"0", "1"}
         waits = {rank: sum(int(r["waiting_for_ranks_ns"]) for r in of_ranks if r["rank"] == rank) for rank in "01"}

@@ -7,6 +7,7 @@ the analysis of the communication are computed once, from the captures that the 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tracekit.text.names import ReportName
     from tracekit.trace import Trace
     from tracekit.view.captures import ViewedCapture, ViewedCaptures
-    from tracekit.view.state import CaptureAggregation
+    from tracekit.view.state import CaptureAggregation, PageState
 
 TABLES = ("summary", "arrivals", "stragglers", "iterations", "operations", "clocks")
 """Tables of the analysis of the communication that are shown on pages."""
@@ -182,6 +183,14 @@ def list_captures_by_rank(captures: ViewedCaptures) -> dict[int, ViewedCapture]:
     if ranks is None:
         return {}
     return {rank: next(each for each in captures.all if each.trace is ranks.traces[rank]) for rank in ranks.ranks}
+
+
+def select_only_rank(captures: ViewedCaptures, state: PageState) -> PageState:
+    """Return a state whose capture is that of the rank to which its scope is restricted, if it is restricted to one."""
+    if len(state.at.ranks) != 1:
+        return state
+    capture = list_captures_by_rank(captures).get(state.at.ranks[0])
+    return state if capture is None else replace(state, at=replace(state.at, capture=capture.index))
 
 
 def get_selected_ranks(captures: ViewedCaptures, at: CaptureAggregation) -> OpenSet:

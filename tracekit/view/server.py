@@ -28,7 +28,7 @@ from tracekit.errors import TracekitError
 from tracekit.system import interrupts
 from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.text.elements import render
-from tracekit.view import components, downloads, layout, selection, timeline, tracks, windows
+from tracekit.view import components, downloads, layout, ranks, selection, timeline, tracks, windows
 from tracekit.view.grid import FRAGMENT, parse_fragment
 from tracekit.view.pages import PAGES, Context, find_moved_page
 from tracekit.view.pages import timeline as timeline_page
@@ -176,6 +176,7 @@ class Viewer:
         query = request.query_string.decode("utf-8", "replace")
         try:
             state = parse_url(name, query, len(self._captures))
+            state = state if state.page else ranks.select_only_rank(self._captures, state)
         except TracekitError as error:
             return _create_page_response(layout.build_error_document(error), 400)
         if (moved := find_moved_page(state)) is not None:

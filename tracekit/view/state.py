@@ -85,8 +85,9 @@ class PageState:
         return make_url(self.page if page is None else page, self.at, parameters)
 
     def select_capture(self, index: int) -> PageState:
-        """Return the state of the same page for another capture of the same ranks, with the default aggregation."""
-        return PageState(self.page, CaptureAggregation(index, ranks=self.at.ranks))
+        """Return the state of the same page for another capture of the compared ranks, with the default aggregation."""
+        compared = self.at.ranks if len(self.at.ranks) > 1 else ()
+        return PageState(self.page, CaptureAggregation(index, ranks=compared))
 
 
 def make_url(page: str, aggregation: CaptureAggregation, parameters: Mapping[str, str] | None = None) -> str:
