@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.compare import EVIDENCE, KINDS
+from tracekit.exporters.html.sections import hide_host
 from tracekit.pages.columns import ColumnText, describe_columns
 from tracekit.pages.document import ExportedPage, Section, build_description_list
 from tracekit.pages.tables import build_frame_table, build_table
@@ -52,16 +53,17 @@ def build_diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None
 
     Args:
         diff: The differences.
-        names: Names of the two captures.
+        names: Names of the two captures. Names of hosts in them are removed.
         limit: Maximum number of rows per kind. None means ``ROWS``, and 0 means all rows.
     """
     rows = ROWS if limit is None else limit
-    sections = [_build_overview_section(diff, names), *(_build_kind_section(diff, kind, rows) for kind in diff.kinds)]
+    a, b = map(hide_host, names)
+    sections = [_build_overview_section(diff, (a, b)), *(_build_kind_section(diff, kind, rows) for kind in diff.kinds)]
     note = (
         "Written by tracekit. A is the first side of the comparison, and B is the second side. A positive change means "
         "that B takes longer."
     )
-    return ExportedPage(f"{names[0]} and {names[1]}", sections, "Comparison of two captures", note=note).render()
+    return ExportedPage(f"{a} and {b}", sections, "Comparison of two captures", note=note).render()
 
 
 def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:

@@ -32,16 +32,17 @@ if TYPE_CHECKING:
 
 ROWS = 50
 """Maximum number of rows of a table."""
-_METADATA = {
+METADATA = {
     "tool": "Recorded with",
     "tool_version": "Version",
-    "driver_version": "Driver",
-    "cuda_version": "CUDA",
     "cpu_model": "CPU",
-    "os": "Operating system",
+    "driver_version": "GPU driver",
+    "cuda_version": "CUDA",
+    "cudnn_version": "cuDNN",
     "framework": "Framework",
+    "os": "Operating system",
 }
-"""The properties of the capture that are shown. None of them identifies people or machines."""
+"""The properties of the capture that pages show. None of them identifies people or machines."""
 
 
 def build_page(view: View, progress: Progress) -> ExportedPage:
@@ -281,7 +282,7 @@ def _list_capture_metadata(view: View) -> Iterator[tuple[str, Content]]:
     Metadata missing from the capture is omitted.
     """
     info = view.info
-    for name, label in _METADATA.items():
+    for name, label in METADATA.items():
         if value := info.get(name):
             yield label, value
     for gpu in scan_table(view.tables, "devices").sort("device_id").collect().rows(named=True):

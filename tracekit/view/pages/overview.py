@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.errors import MissingTableError, TracekitError
+from tracekit.exporters.html.sections import METADATA
 from tracekit.pages.values import NANOSECONDS, PERCENT, build_value
 from tracekit.registry.notices import (
     ABOUT_RULES,
@@ -289,18 +290,8 @@ def _build_recorded_messages_panel(context: Context) -> Any:
 
 def _build_system_panel(trace: Trace) -> Any:
     """Return a panel with metadata of the machine, without host and user names."""
-    names = {
-        "tool": "Recorded with",
-        "tool_version": "Version",
-        "cpu_model": "CPU",
-        "driver_version": "GPU driver",
-        "cuda_version": "CUDA",
-        "cudnn_version": "cuDNN",
-        "framework": "Framework",
-        "os": "Operating system",
-    }
     info = trace.info
-    rows = [(title, str(info[name])) for name, title in names.items() if info.get(name)]
+    rows = [(title, str(info[name])) for name, title in METADATA.items() if info.get(name)]
     rows += [
         (f"GPU {device}", name or "")
         for device, name in trace.devices.sort("device_id").select("device_id", "name").iter_rows()
