@@ -135,7 +135,7 @@ def parse_aggregation(values: Mapping[str, str], capture_count: int) -> CaptureA
     if not 0 <= capture < capture_count:
         raise TracekitError(
             f"the URL selects capture {capture}, but the number of captures is {capture_count}",
-            hint="captures are numbered from 0",
+            hint="captures are numbered from 0; if some are not read yet, reload the page when they are",
         )
     warm_up = values.get("warm_up") or "no"
     if warm_up not in ("yes", "no"):
