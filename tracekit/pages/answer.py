@@ -158,7 +158,7 @@ def build_waterfall(rows: Sequence[LedgerRow], total_ns: int, title: str) -> Ele
     columns = (("Part", None), ("Start to end", "bar"), ("Time", "number"), ("Share", "number"))
     head = tag.tr([tag.th(text, scope="col", class_=class_) for text, class_ in columns])
     table = tag.table(tag.caption(title), tag.thead(head), tag.tbody(body), tag.tfoot(sum_row), class_="waterfall")
-    return tag.div(table, _build_legend(rows, total_ns), class_="waterfall-frame")
+    return tag.div(table, _build_legend(rows, total_ns))
 
 
 def _build_time(ns: int) -> Element:

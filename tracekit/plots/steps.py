@@ -10,7 +10,7 @@ from tracekit.plots.labels import choose_time_unit, format_hover_name, format_na
 from tracekit.plots.peaks import Peak, choose_highest_duration, mark_peaks
 from tracekit.plots.theme import (
     COLORS,
-    LEDGER_CLASSES,
+    LEDGER_COLORS,
     LONGEST_COLOR,
     OUTSIDE_COLOR,
     create_figure,
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _HOVER = "%{customdata}<extra></extra>"
-_COMMUNICATION = LEDGER_CLASSES["communication"][1]
+_COMMUNICATION = LEDGER_COLORS["communication"]
 STEP_PARTS = {
-    "compute_ns": ("Computation", LEDGER_CLASSES["compute"][1]),
-    "opaque_ns": ("CUDA graphs recorded as a whole", LEDGER_CLASSES["opaque"][1]),
+    "compute_ns": ("Computation", LEDGER_COLORS["compute"]),
+    "opaque_ns": ("CUDA graphs recorded as a whole", LEDGER_COLORS["opaque"]),
     "communication_ns": ("Communication", _COMMUNICATION),
     "communication_wait_ns": ("Waiting for ranks", LONGEST_COLOR),
-    "copy_ns": ("Copies", LEDGER_CLASSES["copy"][1]),
+    "copy_ns": ("Copies", LEDGER_COLORS["copy"]),
     "idle_cpu_work_ns": ("Idle: CPU work", COLORS[8]),
     "idle_launch_code_ns": ("Idle: launch code", COLORS[3]),
     "idle_launch_calls_ns": ("Idle: launch calls", COLORS[2]),
@@ -43,7 +43,7 @@ STEP_PARTS = {
 }
 """Titles and colors of the parts of a step, by column, in the order in which they are stacked."""
 _COMMUNICATION_PARTS = {
-    "hidden_communication_ns": ("Beside computation", LEDGER_CLASSES["compute"][1]),
+    "hidden_communication_ns": ("Beside computation", LEDGER_COLORS["compute"]),
     "communication_ns": ("Exposed", _COMMUNICATION),
     "communication_wait_ns": ("Waiting for ranks", LONGEST_COLOR),
 }

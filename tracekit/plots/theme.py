@@ -36,15 +36,8 @@ PART_COLORS = {
 }
 """Colors of the parts of iterations in all figures. People with color vision deficiencies can distinguish them."""
 
-LEDGER_CLASSES = {
-    "compute": ("Computation on the GPU", "#0072B2"),
-    "opaque": ("CUDA graphs recorded as a whole", "#7B5EA7"),
-    "communication": ("Communication that no computation hides", "#D55E00"),
-    "copy": ("Copies that no computation hides", "#C48200"),
-    "idle": ("GPU idle, by what the CPU does", "#8A909A"),
-    "rest": ("Other", "#4C7A34"),
-}
-"""Titles and colors of the classes of parts into which the time of steps is divided."""
+LEDGER_COLORS = {"compute": "#0072B2", "opaque": "#7B5EA7", "communication": "#D55E00", "copy": "#C48200"}
+"""Colors of the classes of parts into which the time of steps is divided. Idle parts have colors of their own."""
 
 GRAPH_COLOR = "#7B5EA7"
 COLORS = ("#0072B2", "#C48200", "#009E73", "#C06C9A", "#2F95D2", "#D55E00", "#7B5EA7", "#978A1E", "#8A909A", "#4C7A34")
