@@ -247,13 +247,13 @@ def _parse_names(texts: pl.Series) -> pl.DataFrame:
     text = pl.col("string")
     frame = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)})
     frame = frame.with_columns(looks_like_op=text.str.contains(_OP_NAME))
-    name = pl.when("looks_like_op").then(_name_without_arguments_expr(text)).otherwise(text)
+    name = pl.when("looks_like_op").then(name_without_arguments_expr(text)).otherwise(text)
     frame = frame.select(
         "text",
         "looks_like_op",
         name=name.cast(pl.Categorical),
         sequence_number=text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64),
-        input_shapes=_input_shapes_expr(text),
+        input_shapes=input_shapes_expr(text),
     )
     key = ["name", "looks_like_op"]
     names = _parse_names_without_arguments(frame.select(key).unique())
@@ -288,13 +288,13 @@ def _parse_names_without_arguments(names: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _name_without_arguments_expr(range_name: pl.Expr) -> pl.Expr:
+def name_without_arguments_expr(range_name: pl.Expr) -> pl.Expr:
     """Return an expression for the name of a range without the arguments of the op."""
     name = range_name.cast(pl.Binary)
     return name.bin.head(range_name.str.find(_ARGUMENTS).fill_null(name.bin.size())).cast(pl.String)
 
 
-def _input_shapes_expr(range_name: pl.Expr) -> pl.Expr:
+def input_shapes_expr(range_name: pl.Expr) -> pl.Expr:
     """Return an expression for the input shapes in the name of a range, as JSON (Categorical).
 
     The result is null if the name contains no shapes. The shapes are cut out of the name before they are parsed,

@@ -1,0 +1,139 @@
+"""Read the arguments of ops from the names and payloads of ranges.
+
+- PyTorch's own traces (``record_shapes=True``) have payloads with ``Input Dims``, ``Input type``, ``Input Strides`` and
+  ``Concrete Inputs``.
+- The names of ``emit_nvtx(record_shapes=True)`` have ``sizes``, but neither types nor values.
+- The markers of PyProf have shapes, types and values.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+
+from tracekit.core.ops import emit_nvtx
+from tracekit.core.work.call import MAX_NUMBER, OpCall, Shape
+from tracekit.core.work.formulas import has_formula
+
+ARGUMENTS = ("shapes", "types", "strides", "values")
+"""Columns of a signature, as JSON, besides the name of the op."""
+MAX_TEXT_LENGTH = emit_nvtx.MAX_TEXT_LENGTH
+"""Length in characters from which on arguments are ignored."""
+_NUMBERS, _TEXTS = r"(\[[^\"]*\])", r'(\[(?:[^\]"]|"(?:[^"\\]|\\.)*")*\])'
+_PAYLOAD = {
+    "shapes": rf'"Input [Dd]ims": *{_NUMBERS}',
+    "types": rf'"Input types?": *{_TEXTS}',
+    "strides": rf'"Input [Ss]trides": *{_NUMBERS}',
+    "values": rf'"Concrete [Ii]nputs": *{_TEXTS}',
+}
+_PYPROF = "{'mod'"
+_MAX_DEPTH = 2
+
+
+def parse_names(texts: pl.Series) -> pl.DataFrame:
+    """Parse the distinct names of ranges.
+
+    Args:
+        texts: The distinct names (Categorical).
+
+    Returns:
+        One row per name of an op with a formula: ``text``, ``op`` (qualified name of the op), ``shapes``, ``types``,
+        ``values`` (JSON, null if the name does not contain them).
+    """
+    text = pl.col("string")
+    strings = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)}).drop_nulls("string")
+    markers = strings.filter(text.str.starts_with(_PYPROF))
+    plain = strings.filter(~text.str.starts_with(_PYPROF)).select(
+        "text",
+        op=emit_nvtx.name_without_arguments_expr(text),
+        shapes=emit_nvtx.input_shapes_expr(text).cast(pl.String),
+        types=pl.lit(None, pl.String),
+        values=pl.lit(None, pl.String),
+    )
+    named = [plain, *([_parse_markers(markers)] if markers.height else [])]
+    rows = pl.concat(named)
+    is_bare = pl.col("shapes").is_not_null() & ~pl.col("op").str.contains("::", literal=True)
+    rows = rows.with_columns(op=pl.when(is_bare).then("aten::" + pl.col("op")).otherwise("op"))
+    names = rows["op"].unique()
+    known = [name for name in names if has_formula(name)]
+    return rows.filter(pl.col("op").is_in(known))
+
+
+def _parse_markers(markers: pl.DataFrame) -> pl.DataFrame:
+    """Return the arguments in markers of PyProf, in the form of PyTorch's own traces."""
+    parsed = emit_nvtx.parse_op_markers(markers["string"])
+    rows = [
+        _align_marker(shapes, kind, parameters)
+        for shapes, kind, parameters in parsed.select("input_shapes", "data_type", "parameters").iter_rows()
+    ]
+    schema = {"shapes": pl.String, "types": pl.String, "values": pl.String}
+    columns = pl.DataFrame(rows, schema=schema, orient="row")
+    arguments = parsed.select(string="text", op="op").hstack(columns)
+    return markers.join(arguments, on="string").select("text", "op", *schema)
+
+
+def _align_marker(shapes: str | None, kind: str, parameters: str | None) -> tuple[str, str, str]:
+    """Return the shapes, types and values of the arguments of a marker. Tensors come first, as in most ops."""
+    tensors = [shape or [] for shape in json.loads(shapes or "[]")]
+    others = json.loads(parameters or "[]")
+    values = [str(p["value"]) if len(p["value"] or []) != 1 else str(p["value"][0]) for p in others]
+    empty = [""] * len(tensors)
+    return (
+        json.dumps([*tensors, *([] for _ in others)]),
+        json.dumps([kind] * len(tensors) + [""] * len(others)),
+        json.dumps([*empty, *values]),
+    )
+
+
+def payload_exprs(payload: pl.Expr) -> dict[str, pl.Expr]:
+    """Return expressions for the arguments in a payload of PyTorch, as JSON, by column of ``ARGUMENTS``."""
+    short = pl.when(payload.str.len_bytes() <= MAX_TEXT_LENGTH).then(payload)
+    return {column: short.str.extract(pattern) for column, pattern in _PAYLOAD.items()}
+
+
+def parse_call(
+    name: str,
+    shapes: str | None,
+    types: str | None = None,
+    strides: str | None = None,
+    values: str | None = None,
+) -> OpCall | None:
+    """Return the call of an op whose arguments are JSON, or None if its shapes are missing or invalid."""
+    sizes = _parse_shapes(shapes)
+    if not sizes:
+        return None
+    return OpCall(name, sizes, _parse_texts(types), _parse_texts(values), _parse_shapes(strides) or ())
+
+
+def _parse_list(text: str | None) -> list[Any] | None:
+    try:
+        value = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _parse_texts(text: str | None) -> tuple[str, ...]:
+    items = _parse_list(text) or []
+    return tuple(item if isinstance(item, str) else "" for item in items)
+
+
+def _parse_shapes(text: str | None) -> tuple[Shape | tuple[Shape, ...], ...] | None:
+    """Return the shapes in a JSON list of lists of integers, some of which are lists of such lists, or None."""
+    items = _parse_list(text)
+    if items is None:
+        return None
+    shapes = tuple(_parse_shape(item, _MAX_DEPTH) for item in items)
+    return None if None in shapes else shapes
+
+
+def _parse_shape(item: Any, depth: int) -> Any:
+    """Return a shape, or the shapes of a list of tensors, or None if an item is neither."""
+    if not isinstance(item, list) or not depth:
+        return None
+    if all(type(n) is int and abs(n) <= MAX_NUMBER for n in item):
+        return tuple(item)
+    shapes = tuple(_parse_shape(inner, depth - 1) for inner in item)
+    return None if None in shapes else shapes

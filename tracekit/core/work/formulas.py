@@ -1,0 +1,37 @@
+"""Compute the work of an op from the shapes, types and values of its arguments.
+
+Each family of ops has a module with a table of formulas. An op that no table contains, or whose arguments were not
+recorded or contradict one another, has no known work.
+"""
+
+from __future__ import annotations
+
+from tracekit.core.work import matrix_products
+from tracekit.core.work.call import MAX_NUMBER, MAX_RANK, OpCall, Shape, UnknownWorkError, Work
+
+_FORMULAS = {**matrix_products.FORMULAS}
+
+
+def has_formula(name: str) -> bool:
+    """Return whether there is a formula for an op, given its qualified name."""
+    return name in _FORMULAS or name.removesuffix("_") in _FORMULAS
+
+
+def compute_work(call: OpCall) -> Work | None:
+    """Return the work of a call of an op, or None if it is unknown."""
+    formula = _FORMULAS.get(call.name) or _FORMULAS.get(call.name.removesuffix("_"))
+    if formula is None or not all(map(_is_plausible, call.shapes)):
+        return None
+    try:
+        work = formula(call)
+    except UnknownWorkError:
+        return None
+    numbers = (work.flop, work.read_bytes, work.written_bytes)
+    return None if any(n is not None and n > MAX_NUMBER for n in numbers) else work
+
+
+def _is_plausible(shape: Shape | tuple[Shape, ...]) -> bool:
+    """Return whether a shape, or each shape of a list of tensors, has few dimensions, and none is negative or huge."""
+    return all(_is_plausible(size) if isinstance(size, tuple) else 0 <= size <= MAX_NUMBER for size in shape) and (
+        len(shape) <= MAX_RANK or isinstance(shape[0], tuple)
+    )

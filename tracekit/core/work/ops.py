@@ -1,0 +1,302 @@
+"""Compute the work of the ops of a capture, and find the op to which each kernel belongs.
+
+A kernel belongs to the innermost enclosing op whose work is known. If ops are nested, such as ``aten::linear`` and
+``aten::addmm``, the work is that of the inner op, and the time of a kernel counts once. An outer op that only wraps
+inner ones has no work of its own: if the inner ops that launched kernels did at least half of its operations and moved
+at least half of its bytes, then the work of its other kernels is unknown.
+
+Formulas are evaluated once for each distinct signature of an op: its name, and the shapes, types, strides and values of
+its arguments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.core import trees
+from tracekit.core.correlate import Activities, Ranges
+from tracekit.core.series import decode_categories
+from tracekit.core.tensor_cores import uses_tensor_cores_expr
+from tracekit.core.work.arguments import parse_call, parse_names, payload_exprs
+from tracekit.core.work.formulas import compute_work
+from tracekit.system.sorting import create_series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+MAX_SIGNATURES = 100_000
+"""Number of distinct signatures whose work is computed. The work of ops with further signatures is unknown."""
+_BATCH_ROWS = 1 << 17
+_SIGNATURE = ("op", "shapes", "types", "strides", "values")
+_WORK = {
+    "kind": pl.Categorical,
+    "type": pl.Categorical,
+    "flop": pl.Int64,
+    "read_bytes": pl.Int64,
+    "written_bytes": pl.Int64,
+}
+_MULTIPLYING = ("matrix_product", "convolution", "attention")
+_TYPES_IN_NAMES = {
+    "fp64": r"dgemm|d884|f64f64|double",
+    "bf16": r"(?i)bf16|bfloat16|nvjet_(?:sm\d+_)?t",
+    "fp16": r"(?i)half|(?:^|[^b])fp?16|h884|h1688|h16816|hgemm|nvjet_(?:sm\d+_)?h",
+    "fp8": r"(?i)e4m3|e5m2|fp8|nvjet_(?:sm\d+_)?q",
+    "int8": r"(?i)i8816|i16832|s8s8|imma|igemm",
+    "fp32": r"(?i)tf32|sgemm|f32f32_f32f32|<float|cutlass_\d+_(?:simt|tensorop_s1688gemm)_",
+}
+"""Regular expressions that match the names of kernels that multiply in a type."""
+
+
+class OpWork(NamedTuple):
+    """The work of the ops of a capture.
+
+    Attributes:
+        ops: One row per op that launched kernels and whose work is known: ``range_id``, ``name``, ``shapes`` and
+            ``types`` (JSON, null if they were not recorded), ``kind``, ``type``, ``flop``, ``read_bytes``,
+            ``written_bytes``, ``kernel_count`` and ``gpu_time_ns`` (sum of the durations of its kernels).
+        kernels: One row per kernel, in the order of the table: ``kernel_id`` and ``range_id`` of its op, which is null
+            if its work is unknown.
+        gpu_time_ns: Sum of the durations of all kernels.
+        covered_ns: Sum of the durations of the kernels whose work is known.
+        left_out: Number of ops whose work was not computed because the capture has too many distinct signatures.
+    """
+
+    ops: pl.DataFrame
+    kernels: pl.DataFrame
+    gpu_time_ns: int
+    covered_ns: int
+    left_out: int
+
+    @property
+    def covered_share(self) -> float | None:
+        """Share of the time of all kernels in which the work is known, or None if there are no kernels."""
+        return self.covered_ns / self.gpu_time_ns if self.gpu_time_ns else None
+
+
+class _Launches(NamedTuple):
+    """The kernels of a capture and the nesting of its ranges.
+
+    Attributes:
+        kernels: ``kernel_id``, ``name``, ``duration_ns``, and ``row``, the row in ``nvtx_ranges`` of the innermost
+            range in which the kernel was launched.
+        parent: Row of the parent of each range in ``nvtx_ranges``, or null.
+    """
+
+    kernels: pl.DataFrame
+    parent: pl.Series
+
+
+def compute_op_work(frames: Frames) -> OpWork:
+    """Return the work of the ops of a capture, and the op to which each kernel belongs.
+
+    Args:
+        frames: Function that returns the declared table with a given name. If the tables contain the columns of
+            correlation, these determine the range of each kernel.
+    """
+    launches = _read_launches(frames)
+    rows = _find_ranges_with_kernels(launches)
+    signed, signatures, left_out = _read_signatures(frames, rows)
+    computed = _compute_work_of_signatures(signatures)
+    signatures = signatures.with_columns(_compact_json(signatures[c]) for c in ("shapes", "types")).hstack(computed)
+    work = signed.join(signatures.with_row_index("signature"), on="signature", maintain_order="left")
+    work = work.filter(pl.col("kind").is_not_null())
+    owner = _find_owners(launches, work)
+    owned = launches.kernels.with_columns(owner=owner)
+    ids = frames("nvtx_ranges").select("range_id").collect().to_series()
+    ops = _refine_types(_sum_kernels(work, owned), owned)
+    kernels = owned.select("kernel_id", range_id=ids.gather(owner))
+    return OpWork(
+        ops=ops.select(ids.gather(ops["row"]), pl.col("op").alias("name"), "shapes", "types", *_WORK, *_TOTALS),
+        kernels=kernels,
+        gpu_time_ns=int(owned["duration_ns"].sum()),
+        covered_ns=int(ops["gpu_time_ns"].sum()),
+        left_out=left_out,
+    )
+
+
+_TOTALS = ("kernel_count", "gpu_time_ns")
+
+
+def _read_launches(frames: Frames) -> _Launches:
+    """Return the kernels with the range in which each was launched, and the nesting of ranges."""
+    kernels, ranges = frames("kernels"), frames("nvtx_ranges")
+    duration = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
+    if "range_id" in kernels.collect_schema().names():
+        rows = ranges.select(id="range_id").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+        joined = kernels.select("kernel_id", "name", duration, id="range_id").join(
+            rows, on="id", how="left", maintain_order="left"
+        )
+        parents = ranges.select(id="parent_id").join(rows, on="id", how="left", maintain_order="left")
+        return _Launches(joined.drop("id").collect(), parents.select("row").collect().to_series())
+    nested = Ranges(frames)
+    count = int(ranges.select(pl.len()).collect().item())
+    row_of_range = nested.push_pop_ranges["row"].cast(pl.Int64)
+    parent = pl.repeat(None, count, dtype=pl.Int64, eager=True)
+    if row_of_range.len():
+        parent = parent.scatter(row_of_range, row_of_range.gather(nested.parent))
+    range_row = Activities(frames, "kernels", nested).range_row
+    table = kernels.select("kernel_id", "name", duration).collect().with_columns(row=row_of_range.gather(range_row))
+    return _Launches(table, parent)
+
+
+def _find_ranges_with_kernels(launches: _Launches) -> pl.Series:
+    """Return the rows of the ranges in which kernels were launched, directly or in inner ranges, in ascending order."""
+    is_marked = np.zeros(len(launches.parent), np.bool_)
+    rows = launches.kernels["row"].drop_nulls().unique()
+    while rows.len():
+        is_marked[rows.to_numpy()] = True
+        outer = launches.parent.gather(rows).drop_nulls().unique()
+        rows = outer.filter(create_series(~is_marked[outer.to_numpy()]))
+    return create_series(np.flatnonzero(is_marked)).alias("row")
+
+
+def _read_signatures(frames: Frames, rows: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame, int]:
+    """Return the signature of each op with a formula among the ranges with given rows.
+
+    Returns:
+        The columns ``row`` and ``signature`` (number of the signature); the distinct signatures, with the columns
+        ``_SIGNATURE``; and the number of ops that were left out.
+    """
+    table = frames("nvtx_ranges")
+    texts = table.select("name").collect().to_series()
+    names = parse_names(texts.gather(rows).unique())
+    is_op = texts.gather(rows).is_in(names["text"].implode())
+    rows = rows.filter(is_op.fill_null(value=False))
+    signatures = pl.DataFrame(schema={**dict.fromkeys(_SIGNATURE, pl.String), "signature": pl.UInt32})
+    parts, left_out = [pl.DataFrame(schema={"row": pl.Int64, "signature": pl.UInt32})], 0
+    for start in range(0, len(texts), _BATCH_ROWS):
+        inside = rows.filter((rows >= start) & (rows < start + _BATCH_ROWS))
+        if not inside.len():
+            continue
+        payload = table.slice(start, _BATCH_ROWS).select("payload_text").collect().to_series().gather(inside - start)
+        batch = pl.DataFrame({"row": inside, "text": texts.gather(inside), "payload": payload})
+        batch = batch.with_columns(**{f"own_{c}": e for c, e in payload_exprs(pl.col("payload")).items()})
+        batch = batch.drop("payload").join(names, on="text", how="left", maintain_order="left")
+        batch = batch.select(
+            "row",
+            "op",
+            shapes=pl.coalesce("own_shapes", "shapes"),
+            types=pl.coalesce("own_types", "types"),
+            strides="own_strides",
+            values=pl.coalesce("own_values", "values"),
+        ).filter(pl.col("shapes").is_not_null())
+        new = batch.select(_SIGNATURE).unique(maintain_order=True)
+        new = new.join(signatures, on=_SIGNATURE, how="anti", nulls_equal=True, maintain_order="left")
+        new = new.head(MAX_SIGNATURES - signatures.height).with_row_index("signature", signatures.height)
+        signatures = pl.concat([signatures, new.select(signatures.columns)])
+        numbered = batch.join(signatures, on=_SIGNATURE, how="left", nulls_equal=True, maintain_order="left")
+        left_out += numbered["signature"].null_count()
+        parts.append(numbered.select("row", "signature").drop_nulls())
+    return pl.concat(parts), signatures.drop("signature"), left_out
+
+
+def _compute_work_of_signatures(signatures: pl.DataFrame) -> pl.DataFrame:
+    """Return the work of each signature, with the columns ``_WORK``, which are null if it is unknown."""
+    rows: list[tuple[str | int | None, ...]] = []
+    for name, shapes, types, strides, values in signatures.select(_SIGNATURE).iter_rows():
+        call = parse_call(name, shapes, types, strides, values)
+        work = None if call is None else compute_work(call)
+        unknown = (None,) * len(_WORK)
+        rows.append(unknown if work is None else tuple(getattr(work, c) for c in _WORK))
+    return pl.DataFrame(rows, schema=_WORK, orient="row")
+
+
+def _compact_json(texts: pl.Series) -> pl.Series:
+    """Remove the spaces and newlines between the items of JSON lists."""
+    return texts.str.replace_all(r"\s*([\[\],])\s*", "$1")
+
+
+def _find_owners(launches: _Launches, work: pl.DataFrame) -> pl.Series:
+    """Return the row of the range that owns each kernel, or null if the work of the kernel is unknown.
+
+    Args:
+        launches: The kernels and the nesting of ranges.
+        work: The ops whose work is known: ``row``, ``flop``, ``read_bytes`` and ``written_bytes``.
+    """
+    is_known = np.zeros(len(launches.parent), np.bool_)
+    is_known[work["row"].to_numpy()] = True
+    nearest = trees.find_nearest_matching_rows(launches.parent, create_series(is_known))
+    owner = nearest.gather(launches.kernels["row"])
+    done = work.select("row", flop=pl.col("flop").cast(pl.Float64), moved=_moved_bytes_expr().cast(pl.Float64))
+    owners = done.filter(pl.col("row").is_in(owner.drop_nulls().unique().implode()))
+    inner = owners.select("flop", "moved", outer=nearest.gather(launches.parent.gather(owners["row"])))
+    levels = [inner.clear()]
+    while (inner := inner.drop_nulls("outer")).height:
+        levels.append(inner)
+        inner = inner.with_columns(outer=nearest.gather(launches.parent.gather(inner["outer"])))
+    sums = pl.concat(levels).group_by("outer").agg(pl.col("flop", "moved").sum())
+    pairs = owners.join(sums, left_on="row", right_on="outer", suffix="_inside")
+    wraps = pl.all_horizontal(pl.col(c).fill_null(0) <= 2 * pl.col(f"{c}_inside") for c in ("flop", "moved"))
+    wrappers = pairs.filter(wraps)["row"]
+    return owner.set(owner.is_in(wrappers.implode()).fill_null(value=False), None)
+
+
+def _moved_bytes_expr() -> pl.Expr:
+    return pl.col("read_bytes") + pl.col("written_bytes")
+
+
+def _sum_kernels(work: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
+    """Return the ops that own kernels, with ``kernel_count`` and ``gpu_time_ns``, in the order of their rows."""
+    totals = (
+        owned.drop_nulls("owner")
+        .group_by("owner")
+        .agg(kernel_count=pl.len().cast(pl.Int64), gpu_time_ns=pl.col("duration_ns").sum())
+    )
+    return work.join(totals, left_on="row", right_on="owner", maintain_order="left")
+
+
+def _refine_types(ops: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
+    """Determine the types in which ops multiply from the names of their kernels, if the types were not recorded.
+
+    Inputs of the type ``float`` are multiplied in ``fp32`` or, on Tensor Cores, in ``tf32``. The type is null if the
+    names of the kernels do not tell.
+    """
+    inside = owned.drop_nulls("owner").select("owner", "name")
+    distinct = inside.select(pl.col("name").unique())
+    text = pl.col("name").cast(pl.String)
+    stated = distinct.select("name", stated=_type_in_name_expr(text), on_tensor_cores=uses_tensor_cores_expr(text))
+    inside = inside.join(stated, on="name", how="left", maintain_order="left")
+    kernels = inside.group_by("owner").agg(
+        stated=pl.when(pl.col("stated").n_unique() - pl.col("stated").has_nulls().cast(pl.UInt32) == 1).then(
+            pl.col("stated").drop_nulls().first()
+        ),
+        on_tensor_cores=pl.col("on_tensor_cores").any(ignore_nulls=True),
+        is_unclear=pl.col("on_tensor_cores").has_nulls(),
+    )
+    ops = ops.join(kernels, left_on="row", right_on="owner", how="left", maintain_order="left")
+    ops = _add_types_of_kernels(ops)
+    single = pl.when("on_tensor_cores").then(pl.lit("tf32", pl.Categorical)).when(~pl.col("is_unclear")).then("type")
+    multiplies = decode_categories(ops["kind"]).is_in(_MULTIPLYING)
+    refined = pl.when((pl.col("type") == "fp32") & multiplies).then(single).otherwise("type")
+    return ops.with_columns(type=refined).drop("stated", "on_tensor_cores", "is_unclear")
+
+
+def _type_in_name_expr(name: pl.Expr) -> pl.Expr:
+    """Return an expression for the only type that the name of a kernel states, or null."""
+    matches = {kind: name.str.contains(pattern) for kind, pattern in _TYPES_IN_NAMES.items()}
+    is_only = pl.sum_horizontal(*matches.values()) == 1
+    types = pl.coalesce(pl.when(match).then(pl.lit(kind)) for kind, match in matches.items())
+    return pl.when(is_only).then(types)
+
+
+def _add_types_of_kernels(ops: pl.DataFrame) -> pl.DataFrame:
+    """Compute the work of ops without recorded types again, with the type that their kernels state for all inputs."""
+    multiplies = decode_categories(ops["kind"]).is_in(_MULTIPLYING)
+    is_untyped = multiplies & ops["types"].is_null() & ops["stated"].is_not_null()
+    if not is_untyped.any():
+        return ops
+    key = [*_SIGNATURE, "stated"]
+    distinct = ops.filter(is_untyped).select(key).unique(maintain_order=True)
+    rows = []
+    for *signature, stated in distinct.iter_rows():
+        call = parse_call(*signature)
+        work = call and compute_work(call._replace(types=(stated,) * len(call.shapes)))
+        rows.append(tuple(getattr(work, c) for c in _WORK) if work else (None,) * len(_WORK))
+    again = pl.DataFrame(rows, schema={f"{c}_again": t for c, t in _WORK.items()}, orient="row")
+    joined = ops.join(distinct.hstack(again), on=key, how="left", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(pl.coalesce(f"{c}_again", c).alias(c) for c in _WORK).drop(again.columns)
