@@ -400,6 +400,11 @@ def load_tensor_core_rules() -> Mapping[str, Any]:
     return _load_compiled_schemas()["tensor_core_rules"]
 
 
+def load_peak_rates() -> Mapping[str, Any]:
+    """Return the peak rates of GPUs in ``schemas/peaks.toml``."""
+    return _load_compiled_schemas()["peak_rates"]
+
+
 def load_declared_fields(file: str, message: str) -> Mapping[str, tuple[int, str | None]]:
     """Return the number and the message type of each field of a protobuf message in ``schemas/proto``, by field name.
 
