@@ -7,7 +7,7 @@ import pytest
 from tests.builders.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH
 from tracekit.core.diagnosis.inspection import Inspection
-from tracekit.core.diagnosis.roofline import DEFAULT
+from tracekit.core.work.peaks import get_default_peaks
 
 NOTHING = np.zeros(0, np.int64)
 
@@ -77,11 +77,11 @@ def test_scales_of_profilers() -> None:
 def test_the_device_that_works_most() -> None:
     program = loop()
     assert program.inspection().device_name is None
-    assert program.inspection().peaks is DEFAULT
+    assert program.inspection().peaks is get_default_peaks()
     program.device(device_id=1, name="NVIDIA A40")
-    program.device(device_id=0, name="NVIDIA L4")
+    program.device(device_id=0, name="NVIDIA L4", sm_count=58)
     assert program.inspection().device_name == "NVIDIA L4"
-    assert program.inspection().peaks.half == 121
+    assert program.inspection().peaks.half == pytest.approx(121e12, rel=0.01)
 
 
 def sampled(depth: int) -> Inspection:

@@ -117,7 +117,7 @@ def test_products_that_do_not_use_tensor_cores() -> None:
     answer = report.explain()
     cause = only(answer)
     assert (answer.status, cause.cause, cause.status) == ("answered", "precision", "answered")
-    assert cause.saving.likely == pytest.approx((1 - 0.76 * 67 / (0.62 * 989)) / 2)
+    assert cause.saving.likely == pytest.approx((1 - 0.76 * 66.908 / (0.62 * 989.4)) / 2, rel=1e-5)
     assert cause.saving.low == pytest.approx((1 - 0.76 * 67 / (0.5 * 494)) / 2)
     assert "Tensor Cores at 0%, FP32 at 76%" in cause.evidence.text
     assert answer.sentence == (
@@ -147,8 +147,10 @@ def test_what_shows_that_tensor_cores_are_idle(name: str, metrics: dict[str, flo
 
 
 def test_gpus_whose_tensor_cores_are_no_faster() -> None:
-    assert not Report().device("Tesla V100").add(GEMM, MS, HEALTHY).explain().causes[1:]
-    assert only(Report().device("Tesla V100").add(GEMM, MS, HEALTHY).explain()).saving.low == pytest.approx(0)
+    assert not Report().device("Tesla V100-SXM2-32GB", 80).add(GEMM, MS, HEALTHY).explain().causes[1:]
+    assert only(
+        Report().device("Tesla V100-SXM2-32GB", 80).add(GEMM, MS, HEALTHY).explain()
+    ).saving.low == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
@@ -371,7 +373,7 @@ def get_stays(cure: Cure) -> list[float]:
 
 def test_metrics_show_precision_of_kernels_with_unknown_names() -> None:
     (cure,) = find_joined(loop("my_gemm"), report_of(4, "my_gemm", {TENSOR: 0, FMA: 50, **HEALTHY}), "precision")
-    assert get_stays(cure) == pytest.approx([0.76 * 67 / (0.62 * 989)] * 4, abs=1e-3)
+    assert get_stays(cure) == pytest.approx([0.76 * 66.908 / (0.62 * 989.4)] * 4, abs=1e-3)
     assert "; Nsight Compute measured 4 of these 4 kernels: DRAM at 60% of its peak" in cure.evidence
 
 

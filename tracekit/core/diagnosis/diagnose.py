@@ -45,7 +45,7 @@ from tracekit.core.diagnosis.ranks import (
     profile_process,
 )
 from tracekit.core.diagnosis.replay import CpuScales, ModelReplay, ReplayError, create_unedited
-from tracekit.core.diagnosis.roofline import Basis, measure_steps
+from tracekit.core.diagnosis.steady_steps import Basis, measure_steps
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
 from tracekit.errors import TracekitError

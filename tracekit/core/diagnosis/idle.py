@@ -14,7 +14,7 @@ from tracekit.core.diagnosis.diagnose import plan_processes
 from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.ledger import find_idle_times, list_part_names
 from tracekit.core.diagnosis.model import build_model
-from tracekit.core.diagnosis.roofline import select_steady_steps
+from tracekit.core.diagnosis.steady_steps import select_steady_steps
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import polars as pl
@@ -15,9 +15,10 @@ from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES, COMPUTE
 from tracekit.core.diagnosis.ledger import find_exposed_times, measure_before
 from tracekit.core.diagnosis.measured import Measurements, read_measurements
 from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE, is_of_threads_expr
-from tracekit.core.diagnosis.roofline import DEFAULT, Peaks, Rates, compare_with_peaks, find_peaks
+from tracekit.core.diagnosis.rates import Rates, compare_with_peaks
 from tracekit.core.intervals import NestingIndex
 from tracekit.core.series import decode_categories
+from tracekit.core.work import peaks as gpu_peaks
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration, format_number
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis.model import Model
     from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.diagnosis.replay import CpuScales
+    from tracekit.core.work.peaks import Peaks
 
     Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
@@ -140,12 +142,12 @@ class Inspection:
     @functools.cached_property
     def peaks(self) -> Peaks:
         """The peak rates of the GPU. Those of a current one are assumed if they are unknown."""
-        return self.known_peaks or DEFAULT
+        return self.known_peaks or gpu_peaks.get_default_peaks()
 
     @functools.cached_property
     def known_peaks(self) -> Peaks | None:
         """The peak rates of the GPU, or None if they are unknown."""
-        return find_peaks(self.device_name)
+        return gpu_peaks.find_peaks(self._device)
 
     @functools.cached_property
     def rates(self) -> Rates:
@@ -161,14 +163,19 @@ class Inspection:
         return known / max(1, busy), at_roofline / max(1, model.duration_ns)
 
     @functools.cached_property
-    def device_name(self) -> str | None:
-        """The name of the GPU that works most, or None if it is unknown."""
+    def _device(self) -> dict[str, object]:
+        """The row of the GPU that works most in ``devices``, or no values if it is unknown."""
         operations = self.model.events.operations
         times = operations.group_by("device_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
         used = times.sort("time", descending=True)["device_id"][0] if times.height else None
-        devices = self.model.events.frames("devices").select("device_id", "name").collect()
-        names = devices.filter(pl.col("device_id") == used)["name"] if used is not None else devices["name"]
-        return next((n for n in names if n), None)
+        devices = self.model.events.frames("devices").select(gpu_peaks.COLUMNS).collect()
+        devices = devices.filter(pl.col("device_id") == used) if used is not None else devices
+        return next((row for row in devices.to_dicts() if row["name"]), {})
+
+    @property
+    def device_name(self) -> str | None:
+        """The name of the GPU that works most, or None if it is unknown."""
+        return cast("str | None", self._device.get("name"))
 
     @functools.cached_property
     def scales(self) -> tuple[CpuScales, ...]:

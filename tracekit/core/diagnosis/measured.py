@@ -13,15 +13,16 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis import kinds
-from tracekit.core.diagnosis.roofline import DEFAULT, Peaks, find_peaks
 from tracekit.core.ncu.limits import compute_limits
 from tracekit.core.ncu.roofline import NEAR_PEAK
+from tracekit.core.work.peaks import COLUMNS, find_peaks, get_default_peaks
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.core.correlate import Frames
+    from tracekit.core.work.peaks import Peaks
 
     Int64s = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
@@ -141,7 +142,10 @@ def read_measurements(frames: Frames) -> Measurements:
     )
     cls = kinds.map_names(limits["name"], kinds.classify_kernel_name, kinds.NUMBERS["other_kernel"])
     cls = np.where(is_opaque.to_numpy(), kinds.NUMBERS["opaque_graph"], cls).astype(np.int8)
-    return find_causes(limits, cls, find_device_name(frames), _count_multiprocessors(frames, limits))
+    sm_count = _count_multiprocessors(frames, limits)
+    device = next((row for row in frames("devices").select(COLUMNS).collect().to_dicts() if row["name"]), {})
+    peaks = find_peaks({**device, "sm_count": sm_count}) or get_default_peaks()
+    return find_causes(limits, cls, peaks, sm_count or peaks.resources.sm_count)
 
 
 def find_device_name(frames: Frames) -> str | None:
@@ -160,9 +164,7 @@ def _count_multiprocessors(frames: Frames, limits: pl.DataFrame) -> int | None:
     return next((int(count) for count in counts.drop_nulls() if count >= 1), None)
 
 
-def find_causes(
-    limits: pl.DataFrame, cls: npt.NDArray[np.int8], device_name: str | None, sm_count: int | None
-) -> Measurements:
+def find_causes(limits: pl.DataFrame, cls: npt.NDArray[np.int8], peaks: Peaks, sm_count: int) -> Measurements:
     """Return the cause of each kernel, and the share of its duration that stays."""
     size = limits.height
     cause, stays = np.zeros(size, np.int8), np.ones((size, 3))
@@ -170,13 +172,12 @@ def find_causes(
     result = Measurements(limits, cls, cause, stays, is_certain)
     each = limits["time_ns"].to_numpy() / np.maximum(limits["invocations"].to_numpy(), 1)
     free = (each > SHORT_NS) & (cls != kinds.NUMBERS["opaque_graph"])
-    peaks = find_peaks(device_name) or DEFAULT
     for name, rule in (
         ("precision", _find_precision(result, peaks)),
         ("memory_layout", _find_conversions(result)),
         ("memory_layout", _find_strided_access(result)),
         ("low_occupancy", _find_partial_warps(result, each)),
-        ("low_occupancy", _find_small_grids(result, each, sm_count or peaks.sm_count)),
+        ("low_occupancy", _find_small_grids(result, each, sm_count)),
         ("low_occupancy", _find_few_warps(result, each)),
     ):
         mask, of_cause, certain = rule

@@ -14,7 +14,7 @@ from tracekit.core.diagnosis.diagnose import plan_processes
 from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.ledger import IDLE_PARTS, PARTS, WAIT_PART, measure_busy_times
 from tracekit.core.diagnosis.model import build_model
-from tracekit.core.diagnosis.roofline import divide_steps, select_steady_steps
+from tracekit.core.diagnosis.steady_steps import divide_steps, select_steady_steps
 from tracekit.core.steps import is_outlier_expr
 from tracekit.system.sorting import create_series
 

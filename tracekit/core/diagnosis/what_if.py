@@ -23,7 +23,7 @@ from tracekit.core.diagnosis.events import Events, read_events
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.operations import NO_WAIT
 from tracekit.core.diagnosis.replay import Edit, ModelReplay, ReplayError, create_unedited
-from tracekit.core.diagnosis.roofline import build_ledger, measure_steps
+from tracekit.core.diagnosis.steady_steps import build_ledger, measure_steps
 from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.text import format_duration
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis.cures import Cure
     from tracekit.core.diagnosis.edits import Action, StepEdit
     from tracekit.core.diagnosis.model import Model
-    from tracekit.core.diagnosis.roofline import Basis
+    from tracekit.core.diagnosis.steady_steps import Basis
     from tracekit.core.rollup import Rollup
     from tracekit.native.replay import ReplayResult
 

@@ -114,6 +114,11 @@ class Peaks(NamedTuple):
         """Rate of products in BF16, or in FP16 on GPUs without BF16, in FLOP/s."""
         return max(self.fp32, *(self.matrix.get(name, 0.0) for name in HALF_TYPES))
 
+    @property
+    def fp64(self) -> float:
+        """Rate of products in FP64, in FLOP/s."""
+        return max(self.vector.get("fp64", 0.0), self.matrix.get("fp64", 0.0))
+
 
 def find_peaks(device: Mapping[str, Any], clock_hz: float | None = None) -> Peaks | None:
     """Return the peak rates of a device, or None if its architecture, clock or number of multiprocessors is unknown.
@@ -159,6 +164,15 @@ def _compute_rates(
     per_clock: Mapping[str, float], clocks_per_s: float, capped: Mapping[str, float]
 ) -> dict[str, float]:
     return {t: min(rate * clocks_per_s, capped.get(t, math.inf)) for t, rate in per_clock.items()}
+
+
+@functools.cache
+def get_default_peaks() -> Peaks:
+    """Return the peak rates of an H100, as those of a current GPU where they are unknown."""
+    peaks = find_peaks({"name": "NVIDIA H100", "compute_major": 9, "compute_minor": 0, "sm_count": 132})
+    if peaks is None:
+        raise AssertionError
+    return peaks
 
 
 def read_peaks(frames: Frames) -> dict[int, Peaks]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import COMPUTE, NUMBERS, select_classes
-from tracekit.core.diagnosis.roofline import AT_ROOFLINE, MISSING, MOVING
+from tracekit.core.diagnosis.rates import AT_ROOFLINE, MISSING, MOVING
 from tracekit.core.ncu.roofline import NEAR_PEAK
 
 if TYPE_CHECKING:
@@ -436,7 +436,7 @@ def _describe_rates(inspection: Inspection) -> str:
 def find_sm_count(inspection: Inspection) -> int:
     """Return the number of multiprocessors of the GPU."""
     counts = inspection.model.events.frames("devices").select("sm_count").collect()["sm_count"].drop_nulls()
-    return int(counts[0]) if len(counts) and counts[0] else inspection.peaks.sm_count
+    return int(counts[0]) if len(counts) and counts[0] else inspection.peaks.resources.sm_count
 
 
 def opaque_graph(inspection: Inspection) -> Iterator[Cure]:

@@ -10,7 +10,7 @@ import tracekit as tk
 from tests.builders.programs import HALF_GEMM, MS, US, Program, steps
 from tests.conftest import FIXTURES, ROOT
 from tracekit.core.diagnosis import Why
-from tracekit.core.diagnosis.roofline import MISSING, compute_work
+from tracekit.core.diagnosis.rates import MISSING, compute_work
 
 SICK = ROOT.parent / "shared" / "captures" / "sick"
 HEALTHY = [FIXTURES / "why" / "stream_triad.nsys-rep", *(SICK / f"{n}_well.nsys-rep" for n in ("loader", "pageable"))]
