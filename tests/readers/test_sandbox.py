@@ -52,7 +52,7 @@ ARITHMETIC = {0x3F80, 0x8000, 1000, 9_000_000_000_000_000, 256, 0x82F63B78, 0xA2
 ARITHMETIC |= {0x007F007F007F007F, 0x7F007F007F007F00, 0x00003FFF00003FFF, 0x3FFF00003FFF0000}
 ARITHMETIC |= {0x8080808080808080, 0x9E3779B97F4A7C15}
 """Larger numbers that only the C files know: bits of varints, decimal places, constants of CRC-32C and of hashes."""
-DECLARED_IN_C = {"replay"}
+DECLARED_IN_C = {"alignment", "replay"}
 """Programs whose arrays are described by a struct."""
 
 

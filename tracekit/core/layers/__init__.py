@@ -1,0 +1,1 @@
+"""Layers of CUDA graphs: which ranges of the program the kernels of a replayed graph belong to."""

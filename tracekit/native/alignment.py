@@ -1,0 +1,162 @@
+"""Align two sequences with a pair hidden Markov model, and compute how likely each item belongs to each group.
+
+The *items* of the first sequence are explained by the *others*, the items of the second sequence. Each step of the
+model has one of three states:
+
+- ``match``: An item corresponds to the next of the others.
+- ``insert``: An item corresponds to none of the others.
+- ``skip``: The next of the others corresponds to no item.
+
+An item and one of the others are equal on some of ``LEVELS`` levels. The *weight* of a match is the sum of the gains of
+these levels, and a gain without any condition: how much likelier the match makes the item than chance does.
+
+Each of the others belongs to a *group*. By the forward-backward algorithm, the program sums the probabilities of all
+alignments in which an item is matched to a member of a group, or is inserted between two members of it. Only a band of
+the table of items and others is computed: ``width`` columns per row.
+
+Importing this module imports ``wasmtime``, which takes about 40 ms. It should be imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.native.program import MAX_PARAMETERS, PARAMETERS, Program
+from tracekit.native.sandbox import Sandbox
+
+Int32s = npt.NDArray[np.int32]
+Float64s = npt.NDArray[np.float64]
+
+LEVELS: Final = 4
+"""Number of levels on which an item and one of the others can be equal."""
+CHOICES: Final = 4
+"""Number of groups that are returned per item."""
+MIN_MASS: Final = 1e-5
+"""Probability below which a place is ignored."""
+_STATES: Final = 3
+_INSERT_SHARE, _MIN_MASS = _STATES**2, _STATES**2 + 1
+_MASSES: Final = -4
+"""Position of the array of masses, which has to be cleared."""
+PROGRAM: Final = Program(
+    "alignment",
+    {"alignment": ("items", "others", "width", "spacing", "arrays")},
+    {"LEVELS": LEVELS, "CHOICES": CHOICES, "STATES": _STATES, "INSERT_SHARE": _INSERT_SHARE, "MIN_MASS": _MIN_MASS},
+)
+_TABLE: Final = PARAMETERS + 4 * MAX_PARAMETERS
+_MIN_BYTES: Final = 1 << 20
+
+
+class AlignmentModel(NamedTuple):
+    """The parameters of the model.
+
+    Attributes:
+        transitions: Probability of each state (column: match, insert, skip) after each state (row).
+        end_share: Weight of an alignment that leaves out others at the beginning, and of one that does so at the end.
+        insert_share: Share of the probability of an inserted item that counts for the group of its two neighbors.
+    """
+
+    transitions: Float64s
+    end_share: float
+    insert_share: float
+
+
+class SequencePair(NamedTuple):
+    """Two sequences to align.
+
+    Attributes:
+        item_codes: Codes of the items, one row per level. Items are equal on a level if their codes are.
+        other_codes: Codes of the others, one row per level.
+        gains: For each of the others, the weight of an equal code on each level and, in the last row, of any match.
+        groups: Group of each of the others, from 0.
+        first_columns: First column of the band in each row, ascending. There is one more row than there are items.
+        width: Number of columns of the band.
+    """
+
+    item_codes: Int32s
+    other_codes: Int32s
+    gains: Float64s
+    groups: Int32s
+    first_columns: Int32s
+    width: int
+
+
+class AlignmentResult(NamedTuple):
+    """The result of an alignment.
+
+    Attributes:
+        groups: The likeliest groups of each item, likeliest first, and -1 where there are no more groups.
+        columns: The likeliest of the others in each of these groups, or -1.
+        masses: The probability of each of these groups.
+        match_mass: The probability that each item is matched at all.
+        log_odds: Logarithm of the likelihood of the items under the model, relative to chance.
+    """
+
+    groups: Int32s
+    columns: Int32s
+    masses: Float64s
+    match_mass: Float64s
+    log_odds: float
+
+
+class Aligner:
+    """A sandbox that aligns sequences one after another. Only one thread at a time may use it."""
+
+    def __init__(self) -> None:
+        """Create a small sandbox. It is replaced if sequences need more memory."""
+        self._sandbox, self._capacity = _create_sandbox(_MIN_BYTES), _MIN_BYTES
+
+    def align(self, pair: SequencePair, model: AlignmentModel) -> AlignmentResult:
+        """Align two sequences.
+
+        Args:
+            pair: The sequences, of which the items are not empty.
+            model: The parameters of the model.
+
+        Raises:
+            MemoryError: The memory cannot be allocated.
+        """
+        items, others = pair.item_codes.shape[1], pair.other_codes.shape[1]
+        spacing = max(2, math.isqrt(items))
+        row, groups = _STATES * pair.width, int(pair.groups.max(initial=0)) + 1
+        ends = np.full(others + 1, model.end_share)
+        starts = ends.copy()
+        starts[0] = ends[-1] = 1
+        shares = np.array([*model.transitions.ravel(), model.insert_share, MIN_MASS])
+        inputs: list[npt.NDArray[Any]] = [*pair[:-1], shares, starts, ends]
+        outputs: list[tuple[type[np.generic], int]] = [
+            *((np.int32, items * CHOICES), (np.int32, items * CHOICES), (np.float64, items * CHOICES)),
+            *((np.float64, items), (np.float64, items), (np.float64, 1)),
+            *((np.float64, row * (items // spacing + 1)), (np.float64, row * spacing), (np.float64, row)),
+            *((np.float64, row), (np.float64, pair.width), (np.float64, groups), (np.float64, groups)),
+            *((np.int32, groups), (np.int32, groups)),
+        ]
+        views = self._allocate([*((a.dtype.type, a.size) for a in inputs), *outputs])
+        for view, values in zip(views, inputs, strict=False):
+            view[:] = values.ravel()
+        views[_MASSES][:] = 0
+        self._sandbox.call("alignment", items=items, others=others, width=pair.width, spacing=spacing, arrays=_TABLE)
+        chosen, columns, masses, match_mass, scales, likelihood = views[len(inputs) : len(inputs) + 6]
+        with np.errstate(divide="ignore"):
+            log_odds = float(np.log(scales).sum() + np.log(likelihood[0]))
+        chosen, columns, masses = (array.reshape(items, CHOICES).copy() for array in (chosen, columns, masses))
+        return AlignmentResult(chosen, columns, masses, match_mass.copy(), log_odds)
+
+    def _allocate(self, arrays: list[tuple[type[np.generic], int]]) -> list[npt.NDArray[Any]]:
+        """Return views of arrays in a sandbox that is large enough. Their offsets are in a table."""
+        offsets, end = [], _TABLE + 4 * len(arrays)
+        for dtype, size in arrays:
+            offsets.append(-(-end // 8) * 8)
+            end = offsets[-1] + size * np.dtype(dtype).itemsize
+        if end > self._capacity:
+            self._capacity = end + end // 2
+            self._sandbox = _create_sandbox(self._capacity)
+        self._sandbox.array(_TABLE, len(arrays), np.uint32)[:] = offsets
+        return [self._sandbox.array(o, size, dtype) for o, (dtype, size) in zip(offsets, arrays, strict=True)]
+
+
+def _create_sandbox(size: int) -> Sandbox:
+    return Sandbox(PROGRAM, size, lambda: MemoryError("the alignment left its memory"))
