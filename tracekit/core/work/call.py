@@ -11,6 +11,8 @@ MAX_NUMBER = (1 << 63) - 1
 """Largest number of elements, bytes or operations that is believed."""
 MAX_RANK = 64
 """Largest number of dimensions of a tensor that is believed."""
+COMPLEX_FACTOR = 4
+"""Operations on real numbers per operation of a sum of products of complex numbers."""
 
 
 class UnknownWorkError(Exception):

@@ -6,10 +6,10 @@ recorded or contradict one another, has no known work.
 
 from __future__ import annotations
 
-from tracekit.core.work import matrix_products
+from tracekit.core.work import attention, convolutions, matrix_products
 from tracekit.core.work.call import MAX_NUMBER, MAX_RANK, OpCall, Shape, UnknownWorkError, Work
 
-_FORMULAS = {**matrix_products.FORMULAS}
+_FORMULAS = {**matrix_products.FORMULAS, **convolutions.FORMULAS, **attention.FORMULAS}
 
 
 def has_formula(name: str) -> bool:

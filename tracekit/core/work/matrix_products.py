@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 from tracekit.core.work.call import (
+    COMPLEX_FACTOR,
     OpCall,
     ScalarType,
     Shape,
@@ -27,7 +28,6 @@ _MATRIX = 2
 _NARROW = ("fp8", "fp4", "int8", "uint8", "qint8", "quint8")
 _HALF = ScalarType("bf16", 2)
 _INT32 = ScalarType("int32", 4)
-_COMPLEX_FACTOR = 4
 _EINSUM = re.compile(r"^([A-Za-z]+),([A-Za-z]+)->([A-Za-z]*)$")
 
 
@@ -88,7 +88,7 @@ def compute_product(
         raise UnknownWorkError
     result = (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
     is_complex = any(t.type and t.type.is_complex for t in (left, right))
-    flop = multiply((2, *result, a[-1])) * (_COMPLEX_FACTOR if is_complex else 1)
+    flop = multiply((2, *result, a[-1])) * (COMPLEX_FACTOR if is_complex else 1)
     if addend is not None:
         if broadcast(addend.shape, result) != result:
             raise UnknownWorkError
