@@ -34,18 +34,16 @@ def refresh(folder: Path, stamp: str) -> dict[str, Any]:
 
 
 def compile_declarations(folder: Path) -> dict[str, Any]:
-    """Return the declared tables and analyses, the fields of messages, the rules for Tensor Cores, and peak rates."""
+    """Return the declared tables and analyses, the fields of the messages, and the other files of rules by name."""
     tables = {p.stem: tomllib.loads(p.read_text("utf-8")) for p in sorted((folder / "arrow").glob("*.toml"))}
-    rules = tomllib.loads((folder / "tensor_cores.toml").read_text("utf-8"))
-    peaks = tomllib.loads((folder / "peaks.toml").read_text("utf-8"))
+    rules = {p.stem: tomllib.loads(p.read_text("utf-8")) for p in sorted(folder.glob("*.toml"))}
     messages = {p.stem: _list_fields(p.read_bytes()) for p in sorted((folder / "proto").glob("*.binpb"))}
     analyses = {p.stem: tomllib.loads(p.read_text("utf-8")) for p in sorted((folder / "analyses").glob("*.toml"))}
     return {
         "tables": tables,
         "analyses": analyses,
         "messages": messages,
-        "tensor_core_rules": rules,
-        "peak_rates": peaks,
+        "rules": rules,
     }
 
 

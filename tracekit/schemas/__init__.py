@@ -397,12 +397,17 @@ def load_declared_analyses() -> Mapping[str, Mapping[str, Any]]:
 
 def load_tensor_core_rules() -> Mapping[str, Any]:
     """Return the rules in ``schemas/tensor_cores.toml``, which state which kernels use Tensor Cores."""
-    return _load_compiled_schemas()["tensor_core_rules"]
+    return _load_compiled_schemas()["rules"]["tensor_cores"]
 
 
 def load_peak_rates() -> Mapping[str, Any]:
     """Return the peak rates of GPUs in ``schemas/peaks.toml``."""
-    return _load_compiled_schemas()["peak_rates"]
+    return _load_compiled_schemas()["rules"]["peaks"]
+
+
+def load_kernel_rules() -> Mapping[str, Any]:
+    """Return the rules in ``schemas/kernel_categories.toml``, which classify kernels by name."""
+    return _load_compiled_schemas()["rules"]["kernel_categories"]
 
 
 def load_declared_fields(file: str, message: str) -> Mapping[str, tuple[int, str | None]]:

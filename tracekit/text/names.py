@@ -165,6 +165,8 @@ ReportName: TypeAlias = Literal[
     "step_parts",
     "step_ledger",
     "communication_overlap",
+    "kernel_categories",
+    "kernel_categories:layer",
     "queue_length",
     "recorded_findings",
     "summary",
