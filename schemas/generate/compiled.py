@@ -39,12 +39,7 @@ def compile_declarations(folder: Path) -> dict[str, Any]:
     rules = {p.stem: tomllib.loads(p.read_text("utf-8")) for p in sorted(folder.glob("*.toml"))}
     messages = {p.stem: _list_fields(p.read_bytes()) for p in sorted((folder / "proto").glob("*.binpb"))}
     analyses = {p.stem: tomllib.loads(p.read_text("utf-8")) for p in sorted((folder / "analyses").glob("*.toml"))}
-    return {
-        "tables": tables,
-        "analyses": analyses,
-        "messages": messages,
-        "rules": rules,
-    }
+    return {"tables": tables, "analyses": analyses, "messages": messages, "rules": rules}
 
 
 def _list_fields(descriptor: bytes) -> dict[str, Any]:
