@@ -397,17 +397,22 @@ def load_declared_analyses() -> Mapping[str, Mapping[str, Any]]:
 
 def load_tensor_core_rules() -> Mapping[str, Any]:
     """Return the rules in ``schemas/tensor_cores.toml``, which state which kernels use Tensor Cores."""
-    return _load_compiled_schemas()["rules"]["tensor_cores"]
+    return _load_rules("tensor_cores")
 
 
 def load_peak_rates() -> Mapping[str, Any]:
     """Return the peak rates of GPUs in ``schemas/peaks.toml``."""
-    return _load_compiled_schemas()["rules"]["peaks"]
+    return _load_rules("peaks")
 
 
 def load_kernel_rules() -> Mapping[str, Any]:
     """Return the rules in ``schemas/kernel_categories.toml``, which classify kernels by name."""
-    return _load_compiled_schemas()["rules"]["kernel_categories"]
+    return _load_rules("kernel_categories")
+
+
+def _load_rules(file: str) -> Mapping[str, Any]:
+    rules: Mapping[str, Any] = _load_compiled_schemas()["rules"][file]
+    return rules
 
 
 def load_declared_fields(file: str, message: str) -> Mapping[str, tuple[int, str | None]]:
