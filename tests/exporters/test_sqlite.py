@@ -115,7 +115,7 @@ def test_keys_of_kernels_are_declared(rolled: tuple[tk.Trace, sqlite3.Connection
     for number, _, parent, own, theirs, *_ in rows(db, "PRAGMA foreign_key_list(kernels)"):
         foreign.setdefault(number, []).append((parent, own, theirs))
     assert sorted(sorted(f) for f in foreign.values()) == sorted(
-        sorted((parent, c, c if c != "start_end_range_id" else "range_id") for c in columns)
+        sorted((parent, c, "range_id" if c.endswith("range_id") else c) for c in columns)
         for parent, columns in [
             ("processes", ["process_id"]),
             ("threads", ["process_id", "thread_id"]),
@@ -125,6 +125,7 @@ def test_keys_of_kernels_are_declared(rolled: tuple[tk.Trace, sqlite3.Connection
             ("api_calls", ["api_call_id"]),
             ("nvtx_ranges", ["range_id"]),
             ("nvtx_ranges", ["start_end_range_id"]),
+            ("nvtx_ranges", ["capture_range_id"]),
             ("op_instances", ["op_instance_id"]),
             ("ops", ["op_id"]),
             ("iterations", ["iteration"]),

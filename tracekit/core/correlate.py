@@ -13,6 +13,9 @@ its parent, which contains the whole range, followed by its own name. The path d
 
 Start/end ranges may overlap and may end on another thread. If several of them are open in a process when a call starts,
 the call is attributed to the one that started last. The id of this range is in a separate column.
+
+An activity that a CUDA graph runs is attributed to two places: to the ranges in which the graph was launched, as all
+activities are, and to the ranges in which the program created the node of the activity (see ``layers``).
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ import polars as pl
 
 from tracekit.core import intervals, memory, mpi, stacks, trees
 from tracekit.core.intervals.containment import add_enclosing_range_id, compute_slice_minima
-from tracekit.core.relations import ACTIVITIES, CALL, STREAM, THREAD, find_first_row_numbers
+from tracekit.core.layers.nodes import CREATED, NODE, find_node_creations
+from tracekit.core.relations import ACTIVITIES, CALL, OPERATIONS, STREAM, THREAD, find_first_row_numbers
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
 from tracekit.system.memory import allocate_zeros, drop_mapped_pages
 from tracekit.system.sorting import create_series, iterate_row_blocks, sort_rows, take
@@ -49,6 +53,7 @@ _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _OPEN_RANGES = ("row", "count")  # the innermost open range and the number of open ranges determine which are open
 _TIMES_OF_PROJECTION = ("gpu_start_ns", "gpu_end_ns")
 _PROJECTED = (*_TIMES_OF_PROJECTION, "gpu_op_count", "gpu_time_ns")
+_CAPTURE_COLUMNS = {"capture_range_id": pl.Int64, "capture_path": pl.Categorical, "capture_confidence": pl.Float64}
 _RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_depth": "depth"}
 _API_CALL_COLUMNS = {
     "api_call_id": ("api_call_id",),
@@ -104,6 +109,8 @@ class Correlation:
             return mpi.match_mpi_calls(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
         known: dict[str, pl.Series] = {}
+        if of_nodes := [n for n in names if n in _CAPTURE_COLUMNS]:
+            known |= self.captured_nodes.compute_columns(table, of_nodes).to_dict()
         if table == "nvtx_ranges" and {*_PROJECTED} & {*names}:
             known |= self._gpu_projection.to_dict()
         if table == "memory_events" and {*memory.ADDED} & {*names}:
@@ -154,6 +161,11 @@ class Correlation:
     def ranges(self) -> Ranges:
         """The NVTX ranges of the trace, with their nesting and their projection onto the GPU."""
         return Ranges(self.frames)
+
+    @functools.cached_property
+    def captured_nodes(self) -> CapturedNodes:
+        """The nodes of CUDA graphs that ran, with the ranges in which the program created them."""
+        return CapturedNodes(self.frames, self.ranges)
 
     def activities(self, table: str) -> Activities:
         """Return the activities of a table, such as ``kernels``, with their API calls and NVTX ranges."""
@@ -407,25 +419,19 @@ class Ranges:
 
 
 @dataclass(frozen=True)
-class Activities:
-    """The activities of one table, each with the API call that launched it and the ranges that were open at that call.
+class Moments:
+    """Points in time on threads, such as the starts of API calls, and the push/pop ranges that are open at them.
 
     Attributes:
-        frames: Function that returns the table with a given name.
-        table: Name of the table, such as ``kernels``.
         ranges: The NVTX ranges of the trace.
+        calls: The points: the columns ``THREAD`` and ``api_start_ns``.
     """
 
-    frames: Frames
-    table: str
     ranges: Ranges
+    calls: pl.DataFrame
 
     def compute_column(self, name: str) -> pl.Series:
-        """Return the column with the given name that correlation adds to the table."""
-        if name in _API_CALL_COLUMNS:
-            return self.copy_call_column(name)
-        if name == "start_end_range_id":
-            return self.find_start_end_range_ids()
+        """Return a column of each point: ``range_id``, ``range_name``, ``range_path`` or ``range_depth``."""
         if name == "range_path":
             return self.build_range_path_column()
         if name == "range_depth" and self.ranges.nesting.has_crossings:
@@ -434,40 +440,17 @@ class Activities:
         return column.fill_null(0) if name == "range_depth" else column
 
     @functools.cached_property
-    def call_row_number(self) -> pl.Series:
-        """Row number in ``api_calls`` of the call that launched each activity, or null if the call was not recorded."""
-        calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
-        return spill_series(find_first_row_numbers(calls, owners))
-
-    @functools.cached_property
-    def calls(self) -> pl.DataFrame:
-        """Process, thread and time of the launch of each activity.
-
-        The columns are ``process_id``, ``thread_id`` and ``api_start_ns``.
-        """
-        process = self.frames(self.table).select("process_id").collect()
-        columns = [self.copy_call_column(c).alias(c) for c in ("thread_id", "api_start_ns")]
-        return spill_frame(process.with_columns(columns))
-
-    def copy_call_column(self, name: str) -> pl.Series:
-        """Return a column copied from the API call of each activity, such as ``api_start_ns``."""
-        (column,) = _API_CALL_COLUMNS[name]
-        values = self.frames("api_calls").select(column).collect().to_series().gather(self.call_row_number)
-        drop_mapped_pages()
-        return values
-
-    @functools.cached_property
     def range_row(self) -> pl.Series:
-        """Row number of the innermost push/pop range that was open when each activity was launched, or null."""
+        """Row number of the innermost push/pop range that is open at each point, or null."""
         return spill_series(self.ranges.nesting.find_innermost(self.calls, "api_start_ns"))
 
     @functools.cached_property
     def open_count(self) -> pl.Series:
-        """Number of push/pop ranges that were open when each activity was launched."""
+        """Number of push/pop ranges that are open at each point."""
         return self.ranges.nesting.count_enclosing(self.calls, "api_start_ns")
 
     def build_range_path_column(self) -> pl.Series:
-        """Return the path of all push/pop ranges that were open when each activity was launched (Categorical).
+        """Return the path of all push/pop ranges that are open at each point (Categorical).
 
         The path contains all open ranges within the limits on paths, even if some of them cross. Paths of ranges that
         launched nothing are not built.
@@ -497,6 +480,62 @@ class Activities:
         crossed_nodes = calls.join(known, on=_OPEN_RANGES, how="left", maintain_order="left")["node"]
         return tree, call_nodes.scatter(calls["row_of_call"], crossed_nodes)
 
+
+@dataclass(frozen=True)
+class Activities:
+    """The activities of one table, each with the API call that launched it and the ranges that were open at that call.
+
+    Attributes:
+        frames: Function that returns the table with a given name.
+        table: Name of the table, such as ``kernels``.
+        ranges: The NVTX ranges of the trace.
+    """
+
+    frames: Frames
+    table: str
+    ranges: Ranges
+
+    def compute_column(self, name: str) -> pl.Series:
+        """Return the column with the given name that correlation adds to the table."""
+        if name in _API_CALL_COLUMNS:
+            return self.copy_call_column(name)
+        if name == "start_end_range_id":
+            return self.find_start_end_range_ids()
+        return self.launches.compute_column(name)
+
+    @functools.cached_property
+    def call_row_number(self) -> pl.Series:
+        """Row number in ``api_calls`` of the call that launched each activity, or null if the call was not recorded."""
+        calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
+        return spill_series(find_first_row_numbers(calls, owners))
+
+    @functools.cached_property
+    def calls(self) -> pl.DataFrame:
+        """Process, thread and time of the launch of each activity.
+
+        The columns are ``process_id``, ``thread_id`` and ``api_start_ns``.
+        """
+        process = self.frames(self.table).select("process_id").collect()
+        columns = [self.copy_call_column(c).alias(c) for c in ("thread_id", "api_start_ns")]
+        return spill_frame(process.with_columns(columns))
+
+    def copy_call_column(self, name: str) -> pl.Series:
+        """Return a column copied from the API call of each activity, such as ``api_start_ns``."""
+        (column,) = _API_CALL_COLUMNS[name]
+        values = self.frames("api_calls").select(column).collect().to_series().gather(self.call_row_number)
+        drop_mapped_pages()
+        return values
+
+    @functools.cached_property
+    def launches(self) -> Moments:
+        """The launch of each activity, with the push/pop ranges that were open at it."""
+        return Moments(self.ranges, self.calls)
+
+    @property
+    def range_row(self) -> pl.Series:
+        """Row number of the innermost push/pop range that was open when each activity was launched, or null."""
+        return self.launches.range_row
+
     def find_start_end_range_ids(self) -> pl.Series:
         """Return the id of the start/end range in which each activity was launched.
 
@@ -522,6 +561,69 @@ class Activities:
         """
         ran = self.frames(self.table).select("start_ns", "end_ns").collect()
         return self.calls.hstack(ran)
+
+
+@dataclass(frozen=True)
+class CapturedNodes:
+    """The nodes of CUDA graphs that ran, with the push/pop ranges that were open when the program created them.
+
+    Attributes:
+        frames: Function that returns the table with a given name.
+        ranges: The NVTX ranges of the trace.
+    """
+
+    frames: Frames
+    ranges: Ranges
+
+    def compute_columns(self, table: str, names: Sequence[str]) -> pl.DataFrame:
+        """Return columns of the activities of a table whose names begin with ``capture_``.
+
+        Args:
+            table: Name of the table of activities.
+            names: Names of the columns.
+
+        Returns:
+            One row per activity. All values are null for an activity that is not a node of a graph.
+        """
+        if table not in OPERATIONS:
+            rows = self.frames(table).select(pl.len()).collect().item()
+            return pl.DataFrame(schema={name: _CAPTURE_COLUMNS[name] for name in names}).clear(rows)
+        row = self.find_rows(table)
+        return self.columns.select(pl.col(names).gather(row))
+
+    def find_rows(self, table: str) -> pl.Series:
+        """Return the row number in ``nodes`` of the node that ran each activity, or null."""
+        nodes = self.nodes.select(*NODE, row=pl.int_range(pl.len(), dtype=pl.UInt32))
+        return spill_series(
+            intervals.map_in_threads(
+                lambda batch: batch.join(nodes, on=NODE, how="left", maintain_order="left")["row"],
+                self.frames(table).select(NODE).collect(),
+            )
+        )
+
+    @functools.cached_property
+    def nodes(self) -> pl.DataFrame:
+        """The nodes that ran, as ``find_node_creations`` returns them."""
+        return find_node_creations(self.frames)
+
+    @functools.cached_property
+    def creations(self) -> Moments:
+        """The creation of each node, with the push/pop ranges that were open at it."""
+        return Moments(self.ranges, self.nodes.select(*THREAD, api_start_ns=CREATED))
+
+    @functools.cached_property
+    def columns(self) -> pl.DataFrame:
+        """The columns of each node whose names begin with ``capture_``.
+
+        The confidence is 1 if the node was created while API calls were recorded, because ranges were recorded, too. If
+        the node was created earlier, its ranges are not known.
+        """
+        calls = self.frames("api_calls").group_by(THREAD[0]).agg(pl.col("start_ns").min()).collect()
+        first = self.nodes.join(calls, on=THREAD[0], how="left", maintain_order="left")["start_ns"]
+        range_id, path = (self.creations.compute_column(name) for name in ("range_id", "range_path"))
+        is_known = range_id.is_not_null() | (self.nodes[CREATED] >= first).fill_null(value=False)
+        confidence = pl.select(pl.when(is_known).then(1.0)).to_series()
+        return pl.DataFrame([v.alias(n) for n, v in zip(_CAPTURE_COLUMNS, (range_id, path, confidence), strict=True)])
 
 
 def build_range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:

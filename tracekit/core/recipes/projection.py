@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals.containment import find_shortest_containers
+from tracekit.core.layers.nodes import NODE, find_original_nodes
 from tracekit.core.relations import ACTIVITIES, OPERATIONS, THREAD
 from tracekit.core.reports.nvtx import (
     CHILDREN,
@@ -29,17 +30,12 @@ from tracekit.core.trees import MAX_LEVELS, compute_depths, concat_strings_from_
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames
 
-_NODE_KEY = ("process_id", "graph_node_id")
 _BOUNDS = ("start_ns", "end_ns")
 _GPU_BOUNDS = ("gpu_start_ns", "gpu_end_ns")
 _GRAPHS = "graph_launches"
 _TIMES = ("gpu_start_ns", "gpu_first_end_ns", "gpu_end_ns")
 _COLUMNS = (*THREAD, *_BOUNDS, *_TIMES)
 _BOUNDS_OF_EXTENT = (pl.col("gpu_start_ns").min(), pl.col("gpu_first_end_ns").min(), pl.col("gpu_end_ns").max())
-_ROUNDS = 6
-"""Number of rounds in which copies of nodes are traced back. Each round doubles the length of the chains of copies that
-are followed, up to 64 copies.
-"""
 
 
 def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
@@ -141,40 +137,24 @@ def _read_node_activities(frames: Frames, *, use_original_creation_times: bool =
         use_original_creation_times: Whether to return the creation times of the original nodes instead of those of the
             copies.
     """
-    columns = (*_NODE_KEY, "thread_id", *_BOUNDS, "original_graph_node_id")
+    columns = (*NODE, "thread_id", *_BOUNDS, "original_graph_node_id")
     events = frames("cuda_graph_node_events").select(columns).collect()
     if events.is_empty():
         return pl.DataFrame(schema=dict.fromkeys(_COLUMNS, pl.Int64))
-    created = events.filter(pl.col("original_graph_node_id").is_null()).unique(_NODE_KEY, keep="first")
+    created = events.filter(pl.col("original_graph_node_id").is_null()).unique(NODE, keep="first")
     originals = (
-        _find_original_nodes(events)
-        if use_original_creation_times
-        else created.select(*_NODE_KEY, original="graph_node_id")
+        find_original_nodes(events) if use_original_creation_times else created.select(*NODE, original="graph_node_id")
     )
     nodes = originals.join(
         created.drop("original_graph_node_id"),
         left_on=["process_id", "original"],
-        right_on=list(_NODE_KEY),
+        right_on=list(NODE),
         how="inner",
     )
-    tables = (frames(t).select(*_NODE_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in OPERATIONS)
+    tables = (frames(t).select(*NODE, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in OPERATIONS)
     activities = pl.concat(tables).drop_nulls("graph_node_id")
-    joined = activities.join(nodes.lazy(), on=_NODE_KEY, how="inner", maintain_order="left")
+    joined = activities.join(nodes.lazy(), on=NODE, how="inner", maintain_order="left")
     return joined.with_columns(gpu_first_end_ns="gpu_end_ns").select(_COLUMNS).collect()
-
-
-def _find_original_nodes(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the original of each graph node: the first node in its chain of copies.
-
-    The columns are ``_NODE_KEY`` and ``original`` (id of the original). A node that is not a copy is its own original.
-    """
-    original = pl.col("original_graph_node_id").drop_nulls().first().fill_null(pl.col("graph_node_id").first())
-    nodes = events.group_by(_NODE_KEY).agg(original.alias("original"))
-    for _ in range(_ROUNDS):
-        further = nodes.select("process_id", original="graph_node_id", further="original")
-        joined = nodes.join(further, on=["process_id", "original"], how="left")
-        nodes = joined.select(*_NODE_KEY, pl.coalesce("further", "original").alias("original"))
-    return nodes
 
 
 def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:

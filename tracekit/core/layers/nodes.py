@@ -1,0 +1,166 @@
+"""Find where the program created the nodes of CUDA graphs.
+
+A node is created when an API call is captured, or when the program adds a node to a graph. An executable graph consists
+of copies of these nodes, and so does a clone of a graph. The replay of a graph runs copies, so each copy is traced back
+to the node that the program created. Ids of nodes are unique within a process. The high 32 bits of an id are the id of
+the graph, and the low 32 bits are the number of the node within the graph, in the order of creation.
+
+If the creation of the nodes of a graph was not recorded, its activities are compared with the calls between the begin
+and the end of a stream capture that launched nothing at once: the n-th node belongs to the n-th of these calls. This is
+done only if the kinds of all nodes and calls agree, and if no other graph or capture has the same sequence of kinds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.relations import CALL, OPERATIONS, THREAD
+from tracekit.core.series import match_categories_expr
+from tracekit.system.sorting import iterate_row_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+EVENTS = "cuda_graph_node_events"
+NODE = ("process_id", "graph_node_id")
+"""Columns that identify a node of a graph."""
+CREATED = "created_ns"
+_ORIGINAL = "original_graph_node_id"
+_ROUNDS = 6
+"""Number of rounds in which copies of nodes are traced back. Each round doubles the length of the chains of copies that
+are followed, up to 64 copies.
+"""
+_GRAPH = pl.col("graph_node_id") // (1 << 32)
+_COPYING_CALLS = r"^cu(da)?Graph(Instantiate|Clone|ExecUpdate|Upload|Launch)"
+"""Regular expression that matches API functions that copy the nodes of a graph."""
+_CAPTURED_CALLS = {
+    "kernels": r"^cu(da)?Launch",
+    "memcpys": r"^cu(da)?Memcpy",
+    "memsets": r"^cu(da)?Memset",
+}
+"""Regular expressions that match the API functions whose capture creates a node, by table of its activities."""
+
+
+def find_original_nodes(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the original of each graph node: the first node in its chain of copies.
+
+    The columns are ``NODE`` and ``original`` (id of the original). A node that is not a copy is its own original.
+
+    Args:
+        events: The columns ``NODE`` and ``original_graph_node_id`` of the table ``cuda_graph_node_events``.
+    """
+    original = pl.col(_ORIGINAL).drop_nulls().first().fill_null(pl.col("graph_node_id").first())
+    nodes = events.group_by(NODE).agg(original.alias("original"))
+    for _ in range(_ROUNDS):
+        further = nodes.select("process_id", original="graph_node_id", further="original")
+        joined = nodes.join(further, on=["process_id", "original"], how="left")
+        nodes = joined.select(*NODE, pl.coalesce("further", "original").alias("original"))
+    return nodes
+
+
+def find_node_creations(frames: Frames) -> pl.DataFrame:
+    """Return the thread and the time at which the program created each graph node that ran.
+
+    Returns:
+        One row per node: ``NODE``, ``thread_id`` and ``created_ns``. Both are null if they are not known.
+    """
+    events = frames(EVENTS).select(*NODE, "thread_id", "start_ns", _ORIGINAL).collect()
+    calls = frames("api_calls").select(*CALL, "thread_id", "start_ns", "end_ns", "name").collect()
+    ran = {table: frames(table).select(*CALL, "graph_node_id").collect() for table in OPERATIONS}
+    nodes = pl.concat(_list_distinct_nodes(rows).with_columns(kind=pl.lit(t)) for t, rows in ran.items()).unique(NODE)
+    nodes = nodes.join(find_original_nodes(events), on=NODE, how="left")
+    created = _select_created_nodes(events, calls).rename({"graph_node_id": "original"})
+    nodes = nodes.join(created, on=["process_id", "original"], how="left")
+    lost = nodes.filter(pl.col(CREATED).is_null())
+    if lost.height:
+        launched = pl.concat(rows.select(CALL) for rows in ran.values())
+        captured = _list_captured_calls(calls.join(launched, on=CALL, how="anti"), events)
+        nodes = nodes.update(_match_nodes_with_calls(lost, captured), on=NODE)
+    return nodes.select(*NODE, "thread_id", CREATED)
+
+
+def _list_distinct_nodes(activities: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns ``NODE`` of the nodes that ran, without duplicates."""
+    nodes = activities.select(NODE)
+    blocks = [nodes[block].drop_nulls().unique() for block in iterate_row_blocks(nodes.height)]
+    return pl.concat([nodes.clear(), *blocks]).unique()
+
+
+def _select_created_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns ``NODE``, ``thread_id`` and ``created_ns`` of the nodes that the program created.
+
+    A call that copies a graph may also add nodes that are not copies. The program did not create them.
+    """
+    is_original = pl.col(_ORIGINAL).is_null()
+    created = events.filter(is_original).unique(NODE, keep="first", maintain_order=True)
+    created = created.join(events.filter(~is_original), on=NODE, how="anti").sort("start_ns")
+    copying = _select_calls(calls, _COPYING_CALLS).with_columns(pl.col("end_ns").cum_max().over(THREAD))
+    copies = _find_enclosing_calls(created, copying)
+    return created.join(copies, on=NODE, how="anti").select(*NODE, "thread_id", pl.col("start_ns").alias(CREATED))
+
+
+def _select_calls(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """Return the thread and the times of the API calls whose names match a regular expression, in order of start."""
+    matches = match_categories_expr(pl.col("name"), lambda names: names.str.contains(pattern))
+    return calls.filter(matches).select(*THREAD, "start_ns", "end_ns").sort("start_ns")
+
+
+def _find_enclosing_calls(points: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the points in time at which a call of their thread was in progress, with the times of the call.
+
+    Args:
+        points: The columns ``THREAD``, ``start_ns`` (ascending), and any further columns.
+        calls: The columns ``THREAD``, ``start_ns`` (ascending) and ``end_ns``. The calls of a thread do not overlap.
+    """
+    times = calls.select(*THREAD, "start_ns", call_start_ns="start_ns", call_end_ns="end_ns")
+    last = points.join_asof(times, on="start_ns", by=THREAD, check_sortedness=False)
+    return last.filter(pl.col("start_ns") <= pl.col("call_end_ns"))
+
+
+def _list_captured_calls(calls: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls of stream captures during which no creation of a node was recorded.
+
+    Args:
+        calls: The API calls that launched no activity.
+        events: The table ``cuda_graph_node_events``.
+
+    Returns:
+        One row per call, in order of start: ``THREAD``, ``call_start_ns`` (start of the capture), ``created_ns`` (start
+        of the call) and ``kind`` (table of the activities of such calls).
+    """
+    begins, ends = (_select_calls(calls, rf"^cu(da)?Stream{word}Capture") for word in ("Begin", "End"))
+    ends = ends.select(*THREAD, "start_ns", end_ns="start_ns")
+    captures = begins.drop("end_ns").join_asof(
+        ends, on="start_ns", by=THREAD, strategy="forward", check_sortedness=False
+    )
+    created = _find_enclosing_calls(events.select(*THREAD, "start_ns").sort("start_ns"), captures)
+    keys = {"start_ns": "call_start_ns", "process_id": "process_id", "thread_id": "thread_id"}
+    captures = captures.join(created, left_on=list(keys), right_on=list(keys.values()), how="anti")
+    captured = pl.concat(
+        _select_calls(calls, pattern).with_columns(kind=pl.lit(kind)) for kind, pattern in _CAPTURED_CALLS.items()
+    )
+    captured = _find_enclosing_calls(captured.sort("start_ns"), captures)
+    return captured.select(*THREAD, "call_start_ns", pl.col("start_ns").alias(CREATED), "kind")
+
+
+def _match_nodes_with_calls(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns ``NODE``, ``thread_id`` and ``created_ns`` of nodes that agree with captured calls.
+
+    A graph agrees with a stream capture if its nodes and the captured calls have the same sequence of kinds, and if no
+    other graph and no other capture of the process has this sequence.
+
+    Args:
+        nodes: Nodes whose creation was not recorded: ``NODE``, ``original`` and ``kind``.
+        calls: The result of ``_list_captured_calls``.
+    """
+    number = pl.coalesce("original", "graph_node_id")
+    graphs = nodes.select(*NODE, "kind", number=number, graph=number // (1 << 32)).sort("number").drop("number")
+    key, sequence = ["process_id", "sequence"], pl.col("kind").str.join(" ").alias("sequence")
+    of_graphs = graphs.group_by("process_id", "graph").agg("graph_node_id", sequence).drop("graph")
+    of_calls = calls.group_by(*THREAD, "call_start_ns").agg(CREATED, sequence).drop("call_start_ns")
+    of_graphs, of_calls = (rows.filter(pl.struct(key).is_unique()) for rows in (of_graphs, of_calls))
+    return of_graphs.join(of_calls, on=key).drop("sequence").explode("graph_node_id", CREATED)
