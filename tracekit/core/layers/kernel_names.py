@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tracekit.core.diagnosis.kinds import classify_kernel_name
+from tracekit.core.categories import classify_kernel
 
 _MAX_NAME_CHARS = 1 << 14
 """Length beyond which a name is compared as it is, because removing its arguments would take too long."""
@@ -30,12 +30,12 @@ class KernelNameParts(NamedTuple):
     Attributes:
         name: Name of the function with its template arguments, spelled the same for all profilers.
         base_name: Name of the function without template arguments, or with ``#`` for each number if there are none.
-        kernel_class: Number of the class of the kernel, as the diagnosis classifies it.
+        kernel_class: Class of the kernel, as the diagnosis classifies it.
     """
 
     name: str
     base_name: str
-    kernel_class: int
+    kernel_class: str
 
 
 def split_kernel_name(name: str) -> KernelNameParts:
@@ -44,7 +44,7 @@ def split_kernel_name(name: str) -> KernelNameParts:
     Args:
         name: The demangled name.
     """
-    kernel_class = classify_kernel_name(name)
+    kernel_class = classify_kernel(name).diagnosis_class
     if len(name) > _MAX_NAME_CHARS:
         return KernelNameParts(name, name, kernel_class)
     text = _INSTANCES.sub(r"#\1", _UNNAMED.sub("@", name))
