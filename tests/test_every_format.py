@@ -21,6 +21,7 @@ FILES = {
     "kineto": ["kineto/train.pt.trace.json.gz"],
     "graphdef": ["tensorflow/network.pb", "tensorflow/network.pbtxt"],
     "tfevents": ["tensorflow/runs"],
+    "xplane": ["xplane/train.xplane.pb"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""

@@ -25,6 +25,7 @@ CASES = {
     "kineto": 300,
     "graphdef": 600,
     "tfevents": 600,
+    "xplane": 600,
 }
 PART = {
     "nsys_rep": 20,
@@ -35,6 +36,7 @@ PART = {
     "kineto": 6,
     "graphdef": 8,
     "tfevents": 8,
+    "xplane": 8,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
@@ -46,6 +48,7 @@ AT_ONCE = {
     "kineto": 300,
     "graphdef": 300,
     "tfevents": 300,
+    "xplane": 300,
 }
 
 

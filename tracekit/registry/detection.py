@@ -58,7 +58,7 @@ _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9
 _STREAM_WRITTEN = b"U3w[END]"
 _PROFILER_PAGE = re.compile(
     r"\.(overview_page|input_pipeline|kernel_stats|tensorflow_stats|framework_op_stats|op_stats|op_profile|pod_viewer"
-    r"|memory_profile|tf_data_bottleneck_analysis|xplane)\.pb\Z"
+    r"|memory_profile|tf_data_bottleneck_analysis)\.pb\Z"
 )
 
 
@@ -190,10 +190,9 @@ def _describe_unrecognized_file(source: Source, unknown: DescriptionAndHint | No
         return description
     stream = _STREAM.match(source.head)
     page = _PROFILER_PAGE.search(source.path.name) if _BINARY.search(source.head) else None
-    is_xspace = page is not None and page[1] == "xplane"
     from tracekit.registry import foreign_files  # describes files only if no reader recognizes them
 
-    foreign = None if stream or (page and not is_xspace) else foreign_files.describe_foreign_file(source)
+    foreign = None if stream or page else foreign_files.describe_foreign_file(source)
     if foreign is not None:
         return f"this is {foreign.what}", foreign.hint
     if stream or source.path.suffix.lower() == ".qdstrm":

@@ -194,11 +194,6 @@ _BINARIES = (
     ),
     _Pattern(re.compile(rb"(?s).{257}ustar"), "a tar archive", "extract the profile from it first: tar -xf FILE"),
     _Pattern(
-        re.compile(rb"(?s)\n.{1,5}(?:\x08.{1,10})?\x12.{1,2}(?:/device:|/host:|Task Environment|#)"),
-        "an XPlane profile of JAX or TensorFlow (XSpace)",
-        _XPROF_HINT,
-    ),
-    _Pattern(
         re.compile(rb"(?s).{0,400}type\.googleapis\.com/tensorflow\.profiler\."),
         "a page of XProf, the profiler of TensorFlow and JAX",
         _XPROF_HINT,
@@ -219,6 +214,11 @@ _BINARIES = (
 _COMPRESSED_REPORTS = (
     _Pattern(re.compile(rb"NVIDIA Tegra Profiler Report"), "a report of Nsight Systems", _UNPACK_HINT),
     _Pattern(re.compile(rb"NVR\x00"), "a report of Nsight Compute", _UNPACK_HINT),
+    _Pattern(
+        re.compile(rb"(?s)\n.{1,5}(?:\x08.{1,10})?\x12.{1,2}(?:/device:|/host:|Task Environment|#)"),
+        "a profile of JAX or TensorFlow (XSpace)",
+        _UNPACK_HINT,
+    ),
 )
 _MEMORY_SNAPSHOT = re.compile(rb"device_traces|segments")
 _DATABASES = (

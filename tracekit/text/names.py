@@ -32,6 +32,7 @@ TableName: TypeAlias = Literal[
     "graphics_calls",
     "graphics_workloads",
     "group_nodes",
+    "hlo_instructions",
     "iterations",
     "jit_operations",
     "kernels",
@@ -246,6 +247,7 @@ ReaderName: TypeAlias = Literal[
     "nsys-sqlite",
     "parquet",
     "tfevents",
+    "xplane",
 ]
 """Name of a format that tracekit reads. Plug-ins add others."""
 

@@ -26,7 +26,7 @@ from tracekit.core import trees
 from tracekit.core.correlate import Ranges
 from tracekit.core.ops.step_names import label_ranges
 from tracekit.core.relations import THREAD
-from tracekit.core.trees import compute_depths
+from tracekit.core.trees import compute_depths, find_nearest_matching_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -191,6 +191,13 @@ def add_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame
 
 PYTHON_FUNCTIONS = "python_function"
 """Domain of the ranges that are frames of Python's call stack."""
+
+
+def select_ops(rows: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
+    """Return the ranges that are ops. The parent of each is its nearest ancestor that is an op."""
+    nearest = find_nearest_matching_rows(rows["parent"], is_op).gather(rows["parent"])
+    number = pl.Series(is_op.cum_sum().cast(pl.Int64) - 1)
+    return rows.with_columns(parent=number.gather(nearest)).filter(is_op)
 
 
 def build_op_tree_and_paths(

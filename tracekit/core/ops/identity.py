@@ -17,13 +17,24 @@ already contains its position within the framework.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
-from tracekit.core.ops.dialect import DialectTables, Timeline, build_op_tree_and_paths, build_timeline_instances
+from tracekit.core.ops.dialect import (
+    DialectTables,
+    Timeline,
+    build_op_tree_and_paths,
+    build_timeline_instances,
+    select_ops,
+)
 from tracekit.core.ops.step_names import remove_star_expr
 from tracekit.core.relations import THREAD
 from tracekit.core.series import decode_categories_expr, map_categories_expr
 from tracekit.core.trees import find_nearest_matching_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KEY = ["domain", "text"]
 BACKWARD_SUFFIX = "_BPROP"
@@ -37,7 +48,12 @@ def read_domain_texts(capture: DialectTables, domain: str) -> pl.DataFrame:
 
 
 def build_domain_timeline(
-    capture: DialectTables, domain: str, parsed: pl.DataFrame, *, prepend_scopes: bool = True
+    capture: DialectTables,
+    domain: str,
+    parsed: pl.DataFrame,
+    *,
+    prepend_scopes: bool = True,
+    ignored_domains: Sequence[str] = (),
 ) -> Timeline:
     """Return a timeline with one op instance per push/pop range.
 
@@ -48,10 +64,14 @@ def build_domain_timeline(
             contains ops), ``scope`` (name of a range that contains ops, or null to use ``text``), ``type``, and
             optionally ``direction``, ``parameters``, ``input_shapes`` and ``data_type``.
         prepend_scopes: Whether to put the scopes around an op before its label. If false, the label is the full path.
+        ignored_domains: NVTX domains whose ranges are neither ops nor scopes.
     """
     parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")
     parent, is_op = capture.nested_ranges.parent, ranges["label"].is_not_null()
+    is_used = (~ranges["domain"].is_in(list(ignored_domains))).fill_null(value=True)
+    if not is_used.all():
+        parent = find_nearest_matching_rows(parent, is_used).gather(parent)
     outer = find_nearest_matching_rows(parent, ~is_op).gather(parent)
     scope_names = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
     tree, scopes = build_op_tree_and_paths(outer, scope_names, capture.ranges.select(THREAD))
@@ -67,7 +87,7 @@ def build_domain_timeline(
     optional = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]
     times = ["start_ns", "end_ns", *THREAD, "range_id"]
     rows = ranges.select(*times, *optional).with_columns(parent=parent).hstack(named)
-    return Timeline(build_timeline_instances(rows), tree=tree)
+    return Timeline(build_timeline_instances(rows if is_used.all() else select_ops(rows, is_used)), tree=tree)
 
 
 def assign_op_numbers(instances: pl.DataFrame, folding: str) -> pl.DataFrame:

@@ -19,10 +19,10 @@ from tracekit.core.ops.dialect import (
     Timeline,
     build_op_tree_and_paths,
     build_timeline_instances,
+    select_ops,
 )
 from tracekit.core.ops.step_names import remove_star_expr
 from tracekit.core.relations import THREAD
-from tracekit.core.trees import find_nearest_matching_rows
 
 
 def _matches_every_capture(_texts: pl.DataFrame) -> bool:
@@ -41,15 +41,8 @@ def _build_timeline(capture: DialectTables) -> Timeline:
     )
     is_op = ranges.select((pl.col("domain") != PYTHON_FUNCTIONS).fill_null(value=True)).to_series()
     if not is_op.all():
-        rows = _select_ops(rows, is_op)
+        rows = select_ops(rows, is_op)
     return Timeline(build_timeline_instances(rows), tree=tree)
-
-
-def _select_ops(rows: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
-    """Return the ranges that are ops. The parent of each is its nearest ancestor that is an op."""
-    nearest = find_nearest_matching_rows(rows["parent"], is_op).gather(rows["parent"])
-    number = pl.Series(is_op.cum_sum().cast(pl.Int64) - 1)
-    return rows.with_columns(parent=number.gather(nearest)).filter(is_op)
 
 
 DIALECT = Dialect(

@@ -11,9 +11,10 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ops import identity
-from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline
+from tracekit.core.ops.dialect import PYTHON_FUNCTIONS, Dialect, DialectTables, Timeline
 
-DOMAIN = "TSL"
+DOMAIN, TRACE_ME = "TSL", "TraceMe"
+"""Domain of the ranges of programs and ops, and domain of the functions of XLA itself, which its profiler records."""
 _THUNK, _MODULE = r"^Thunk:#", r"^XlaModule:#"
 _NAME = r"(?s)[#,]name=(.*?)(?:,(?:hlo_op|hlo_module|unique_hlo_op_id|program_id)=.*)?#$"
 _ROOT = r"^p?jit\([^()]*\)(?:/|$)"
@@ -28,7 +29,8 @@ def _has_xla_ranges(texts: pl.DataFrame) -> bool:
 
 
 def _build_timeline(capture: DialectTables) -> Timeline:
-    return identity.build_domain_timeline(capture, DOMAIN, _parse_names(identity.read_domain_texts(capture, DOMAIN)))
+    parsed = _parse_names(identity.read_domain_texts(capture, DOMAIN))
+    return identity.build_domain_timeline(capture, DOMAIN, parsed, ignored_domains=(TRACE_ME, PYTHON_FUNCTIONS))
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,494 @@
+"""Profiles of XLA are read as the profiler's own trace, public figures and the messages themselves say."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import random
+import re
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.conftest import ALL
+from tracekit import schemas
+from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
+from tracekit.readers.xplane import devices, programs, sniff, space
+from tracekit.registry.source import Source
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "xplane" / "train.xplane.pb"
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "makers" / "xplane"
+DATA = FIXTURE.read_bytes()
+KERNELS = {
+    "jax08_gemm": {(0, 16): (42, 3_415_244), (0, 17): (12, 60_240)},
+    "jax_conv_minimal_legacy": {(7, 1): (25, 3_586_493)},
+    "test_data_jax_te_fused_attn_categorization": {(0, 2): (150, 12_133_585)},
+    "GPU-multi-worker": {(4, 134): (665, 14_825_385), (6, 142): (665, 14_865_363)},
+}
+"""Number and total duration in ns of the kernels of each device and stream, as CATALOG.tsv and gpu_timeline.csv say."""
+
+
+def message(kind: str, /, **fields: Any) -> Any:
+    return schemas.load_message_class("xla_profile", kind)(**fields)
+
+
+def load(path: Path) -> tk.Trace:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)
+        return tk.load(path)
+
+
+class Plane:
+    """Builds a plane whose events and values have names."""
+
+    def __init__(self, name: str, **values: object) -> None:
+        self.plane = message("XPlane", name=name.encode())
+        self.names: dict[str, int] = {}
+        self.plane.stats.extend(self.values(values))
+
+    def name(self, text: str) -> int:
+        if text not in self.names:
+            self.names[text] = len(self.names) + 1
+            self.plane.stat_metadata.add(key=self.names[text]).value.name = text.encode()
+            self.plane.event_metadata.add(key=self.names[text]).value.name = text.encode()
+        return self.names[text]
+
+    def values(self, values: dict[str, object]) -> list[Any]:
+        kinds = {int: "int64_value", float: "double_value", bytes: "bytes_value"}
+        made = []
+        for name, value in values.items():
+            field = {kinds[type(value)]: value} if type(value) in kinds else {"ref_value": self.name(str(value))}
+            made.append(message("XStat", metadata_id=self.name(name), **field))
+        return made
+
+    def line(self, number: int, name: str, *events: tuple[str, int, int, dict[str, object]], origin: int = 0) -> None:
+        line = self.plane.lines.add(id=number, name=name.encode(), timestamp_ns=origin)
+        for text, offset, duration, values in events:
+            line.events.add(
+                metadata_id=self.name(text), offset_ps=offset, duration_ps=duration, stats=self.values(values)
+            )
+
+
+def save(folder: Path, *planes: Plane, **fields: Any) -> Path:
+    path = folder / "made.xplane.pb"
+    path.write_bytes(message("XSpace", planes=[p.plane for p in planes], **fields).SerializeToString())
+    return path
+
+
+def events_of_trace_viewer() -> dict[str, list[tuple[str, int, int]]]:
+    """Names, starts and durations in ns, in the trace that the profiler wrote beside the profile."""
+    with gzip.open(FIXTURE.with_name("train.trace.json.gz")) as file:
+        events = json.load(file)["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
+    found: dict[str, list[tuple[str, int, int]]] = {name: [] for name in names.values()}
+    for e in events:
+        if e.get("ph") == "X":
+            found[names[e["pid"]]].append((e["name"], round(e["ts"] * 1000), round(e["dur"] * 1000)))
+    return {name: sorted(rows) for name, rows in found.items()}
+
+
+def test_events_are_those_of_the_trace_viewer() -> None:
+    expected = events_of_trace_viewer()
+    span = ["name", "start_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")]
+    with tk.load(FIXTURE) as trace:
+        kernels = trace.frame("kernels").select(span).collect().rows()
+        on_host = [*trace.frame("nvtx_ranges").select(span).collect().rows()]
+        on_host += trace.frame("api_calls").select(span).collect().rows()
+    assert sorted(kernels) == expected["/device:GPU:0"]
+    assert sorted(r[1:] for r in on_host) == sorted(r[1:] for r in expected["/host:CPU"])
+    listed = {name for name, *_ in expected["/host:CPU"]} | {"ThenExecuteCallback:GetEventForComputeStreamSyncPoint"}
+    is_listed = (name in listed or re.sub(r"\((\d+)\):", r":\1", f"${name}") in listed for name, *_ in on_host)
+    assert {name for (name, *_), known in zip(on_host, is_listed, strict=True) if not known} == {
+        "Thunk:#hlo_op=command_buffer_1,hlo_module=jit_step,program_id=4640#",
+        "XlaModule:#hlo_module=jit_step#",
+        "cuGraphLaunch",
+    }
+
+
+def test_what_a_profile_of_jax_says() -> None:
+    with tk.load(FIXTURE) as trace:
+        assert (trace.format, trace.info["tool"], trace.info["jax_version"]) == ("xplane", "XLA profiler", "0.11.2")
+        assert trace.info["origin_utc_ns"] == "1795737883525913511"
+        (device,) = trace["devices"].to_pylist()
+        assert (device["name"], device["sm_count"], device["clock_rate_hz"]) == (
+            "NVIDIA H100 80GB HBM3",
+            132,
+            1_980_000_000,
+        )
+        assert (device["compute_major"], device["compute_minor"]) == (9, 0)
+        assert (device["memory_bytes"], device["memory_bandwidth_bytes_per_s"]) == (85_017_493_504, 3_352_320_000_000)
+        first = trace["kernels"].slice(0, 1).to_pylist()[0]
+        shown = ("name", "grid_x", "block_x", "registers_per_thread", "dynamic_shared_memory_bytes", "graph_id")
+        assert [first[c] for c in shown] == ["gemm_fusion_dot_6", 256, 128, 106, 65_584, 2]
+        assert first["graph_node_id"] == 2 << 32
+        assert trace.frame("memory_events").select("operation", "bytes").collect().height == 90
+        steps = trace.frame("nvtx_ranges").filter(pl.col("name") == "train").select("payload_text").collect()
+        assert json.loads(steps["payload_text"][4]) == {"_r": 1, "step_num": 4}
+        linked = trace.correlate().frame("kernels").select("range_name", "range_path", "process_id").collect()
+    assert linked["range_name"].null_count() == 0
+    assert linked["range_path"].cast(pl.String).str.starts_with("train/").all()
+    assert linked["process_id"].unique().to_list() == [784]
+
+
+def test_ops_are_those_of_the_programs() -> None:
+    with tk.load(FIXTURE) as trace:
+        ops = trace.rollup().frame("ops").collect()
+        instructions = trace.frame("hlo_instructions").collect()
+    assert ops.filter(pl.col("kernel_count") > 0)["op_name"].to_list() == ["jit_step/command_buffer_1"]
+    step = instructions.filter(pl.col("program") == "jit_step")
+    assert {*step["program_id"]} == {4640}
+    dot = step.filter(pl.col("name") == "dot.17").row(0, named=True)
+    assert dot["op_name"] == "jit(step)/jvp(layer0)/dot_general"
+    assert dot["text"] == (
+        "%dot.17 = f32[4,512,1024]{2,1,0} dot(bf16[512,4,256]{2,1,0} %parameter_0, bf16[4,256,1024]{2,1,0} "
+        "%parameter_1), lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}"
+    )
+    assert not instructions["text"].str.contains(r"\.py").any()
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_public_profiles(name: str) -> None:
+    paths = list(CORPUS.rglob(f"{name}/*.xplane.pb"))
+    if not paths:
+        pytest.skip("no public profiles")
+    duration = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    with load(paths[0]) as trace:
+        linked = trace.correlate().frame("kernels").collect()
+        copies = trace.frame("memcpys").select(pl.len(), ns=duration).collect().row(0)
+        by = linked.group_by("device_id", "stream_id").agg(n=pl.len(), ns=duration).rows()
+    assert {(device, stream): (n, ns) for device, stream, n, ns in by} == KERNELS[name]
+    assert linked["api_call_id"].null_count() == 0
+    if name == "jax_conv_minimal_legacy":
+        assert copies == (53, 889_028)
+
+
+@pytest.mark.corpus
+def test_ops_of_a_public_profile_are_those_of_tracelens() -> None:
+    folder = CORPUS / "AMD-AGI__TraceLens"
+    if not folder.exists():
+        pytest.skip("no public profiles")
+    with (folder / "jax_conv_minimal_perf_report_csvs" / "kernel_launchers.csv").open() as file:
+        expected = [(row["name"], round(float(row["total_direct_kernel_time"]) * 1000)) for row in csv.DictReader(file)]
+    with load(next(folder.glob("jax_conv_minimal_legacy/*.pb"))) as trace:
+        kernels = trace.frame("kernels").select("name", pl.col("end_ns") - pl.col("start_ns")).collect()
+        ops = trace.rollup().frame("ops").filter(pl.col("kernel_count") > 0).collect()
+    assert sorted(kernels.rows()) == sorted(expected)
+    convolution = ops.filter(pl.col("op_type") == "cudnn-conv").row(0, named=True)
+    assert (convolution["instance_count"], convolution["kernel_count"]) == (5, 10)
+    assert convolution["op_name"].startswith("jit_forward_3d_conv/")
+
+
+def test_streams_lines_and_devices_of_every_kind(tmp_path: Path) -> None:
+    gpu = Plane("/device:GPU:1", device_vendor="AMD", clock_rate=2_100_000, core_count=0, compute_cap_major=9)
+    details = {"kernel_details": " grid:5,6,7 block:8,1,1 private_mem:0 group_mem:64 occ_pct:0"}
+    gpu.line(
+        3,
+        "Stream #3(Kernel)",
+        ("void ns::f<int>(int).kd", 2_500, 1_700, {**details, "correlation_id": 1, "context_id": "$$4"}),
+        ("g", 10_000, 1_000, {"kernel_details": "regs:2191500840 static_shared:9 grid:1,1,1 block:2,2,2"}),
+        ("MemcpyH2D", 20_000, 1_000, {"memcpy_details": "kind_src:pageable kind_dst:device size:40 dest:0 async:1"}),
+        ("CopyDeviceToDevice", 20_000, 1_000, {"memcpy_details": "kind:Unknown size:7"}),
+        ("Memset", 30_000, 1_000, {"memset_details": "kind:device size:12 async:1"}),
+        ("MemsetLater", 30_000, 0, {}),
+        ("CudaGraph:5", 40_000, 9_000, {"cuda_graph_id": 5, "correlation_id": 8}),
+        ("Residency", 1, 0, {"memory_residency_details": "x"}),
+    )
+    gpu.line(9, "Steps", ("0", 0, 5_000, {}))
+    others = Plane("/device:CUSTOM:x")
+    others.line(1, "a", ("b", 0, 1, {}))
+    tpu = Plane("/device:TPU:0")
+    tpu.line(1, "XLA Ops", ("%a", 0, 1, {}), ("%b", 0, 1, {}))
+    path = save(tmp_path, gpu, others, tpu, errors=[b"e"], warnings=[b"w", b"w"])
+    with pytest.warns(TracekitWarning) as caught:
+        trace = tk.load(path)
+    said = " ".join(str(w.message) for w in caught)
+    assert "1 error:" in said
+    assert "2 warnings:" in said
+    assert "2 events of TPUs were not read" in said
+    with trace:
+        kernels, copies, sets = (trace[name].to_pylist() for name in ("kernels", "memcpys", "memsets"))
+        (graph,), (device,) = trace["graph_launches"].to_pylist(), trace["devices"].to_pylist()
+        undecoded = trace.undecoded
+    assert [(k["start_ns"], k["end_ns"], k["short_name"], k["stream_id"], k["context_id"]) for k in kernels] == [
+        (2, 4, "f", 3, 4),
+        (10, 11, "g", 3, None),
+    ]
+    assert [kernels[0][f"grid_{axis}"] for axis in "xyz"] == [5, 6, 7]
+    assert (kernels[0]["static_shared_memory_bytes"], kernels[1]["static_shared_memory_bytes"]) == (64, None)
+    assert (kernels[1]["registers_per_thread"], kernels[1]["block_z"]) == (None, 2)
+    assert [(c["copy_kind"], c["bytes"], c["src_memory_kind"]) for c in copies] == [
+        ("Host-to-Device", 40, "Pageable"),
+        ("Device-to-Device", 7, None),
+    ]
+    assert [(m["bytes"], m["memory_kind"]) for m in sets] == [(12, "Device"), (None, None)]
+    assert (graph["graph_id"], graph["correlation_id"]) == (5, 8)
+    assert (device["device_id"], device["compute_major"], device["sm_count"]) == (1, None, 0)
+    assert {name: kind.count for name, kind in undecoded.items()} == {
+        "memory events on streams": 1,
+        "derived events of GPUs": 1,
+        "events of other planes": 1,
+        "events of TPUs": 2,
+    }
+
+
+def test_threads_of_api_calls_are_those_of_their_ranges(tmp_path: Path) -> None:
+    host = Plane("/host:CPU")
+    host.line(
+        -77,
+        "python3/-77",
+        ("outer", 0, 100_000, {"step_num": 3, "f": 0.5, "nan": float("nan"), "b": b"x", "_src": "y"}),
+        ("dot.1", 1_000, 9_000, {}),
+        ("dot.1", 20_000, 9_000, {}),
+        ("jit_f:XLA GPU module", 500, 50_000, {}),
+        ("$a.py:3 g", 60_000, 10_000, {}),
+        ("mark", 5_000, 0, {}),
+        ("MemoryAllocation", 6_000, 0, {"allocator_name": "GPU_2_bfc", "addr": 64, "allocation_bytes": 32}),
+        ("MemoryDeallocation", 6_000, 0, {"allocator_name": "gpu_host_bfc", "addr": 64, "allocation_bytes": 32}),
+    )
+    op = {"hlo_op": "dot.1", "hlo_module": "jit_f", "program_id": 9, "name": "jit(f)/jvp(a)/dot", "tf_op": "XlaModule:"}
+    host.line(
+        12,
+        "Host Threads/12",
+        ("cuLaunchKernel", 2_000, 1_000, {"correlation_id": 1, **op}),
+        ("cuLaunchKernel", 4_000, 1_000, {"correlation_id": 2, **op}),
+        ("hipLaunchKernel", 21_000, 1_000, {"correlation_id": 3, **op}),
+        ("cudaMemcpy (x)", 22_000, 1_000, {"correlation_id": 4}),
+        ("void kernel<int>", 23_000, 1_000, {"correlation_id": 5}),
+    )
+    tensorflow = {"annotation": "a::conv/Conv2D:Conv2D#shape=(1)#"}
+    plain = {"tf_op": "jit(g)/add:", "program_id": 1}
+    host.line(
+        13,
+        "old",
+        ("x", 0, 1_000_000, {}),
+        ("cuLaunchKernel", 2_000, 1_000, {"correlation_id": 6, **plain}),
+        ("cuLaunchKernel", 4_000, 1_000, {"correlation_id": 7, **plain}),
+        ("y", 6_000, 500, {}),
+        ("cuLaunchKernel", 7_000, 1_000, {"correlation_id": 8, **plain}),
+        ("cuLaunchKernel", 9_000, 1_000, {"correlation_id": 9, **tensorflow}),
+    )
+    with load(save(tmp_path, host)) as trace:
+        ranges = trace.frame("nvtx_ranges").collect()
+        calls = trace["api_calls"].to_pylist()
+        threads = {t["thread_id"]: t["name"] for t in trace["threads"].to_pylist()}
+        marks, (memory,) = trace["nvtx_marks"].to_pylist(), trace["memory_events"].to_pylist()
+        undecoded = trace.undecoded
+    assert threads == {12: "python3", 13: "old"}
+    thunk = "Thunk:#name=jit(f)/jvp(a)/dot,hlo_op=dot.1,hlo_module=jit_f,program_id=9#"
+    rows = ranges.select("thread_id", "start_ns", "end_ns", "domain", "name").rows()
+    assert {r for r in rows if r[3] != "TraceMe"} == {
+        (12, 1, 10, "TSL", thunk),
+        (12, 20, 29, "TSL", thunk),
+        (12, 0, 50, "TSL", "XlaModule:#hlo_module=jit_f#"),
+        (12, 60, 70, "python_function", "a.py(3): g"),
+        (13, 2, 5, "TSL", "Thunk:#name=jit(g)/add,program_id=1#"),
+        (13, 7, 8, "TSL", "Thunk:#name=jit(g)/add,program_id=1#"),
+        (13, 9, 10, "tensorflow-core", "Conv2D: conv/Conv2D"),
+    }
+    outer = ranges.filter(pl.col("name") == "outer")["payload_text"][0]
+    assert json.loads(outer) == {"step_num": 3, "f": 0.5, "nan": "nan", "b": None}
+    assert [(c["name"], c["api"]) for c in calls[2:5]] == [
+        ("hipLaunchKernel", "HIP runtime"),
+        ("cudaMemcpy", "CUDA runtime"),
+        (None, None),
+    ]
+    assert [m["name"] for m in marks] == ["mark"]
+    assert (memory["device_id"], memory["bytes"], memory["operation"]) == (2, 32, "Allocation")
+    assert {name: kind.count for name, kind in undecoded.items()} == {"memory events of the host": 1}
+
+
+def test_absolute_times_are_made_relative(tmp_path: Path) -> None:
+    host, metadata = Plane("/host:CPU", process_id=5), Plane("/host:metadata")
+    utc = 1_700_000_000_000_000_000
+    host.line(1, "a", ("x", 3_000, 2_000, {}), origin=utc)
+    host.plane.lines[0].events.add(metadata_id=1, num_occurrences=7)
+    with load(save(tmp_path, host, metadata)) as trace:
+        assert [(r["start_ns"], r["end_ns"]) for r in trace["nvtx_ranges"].to_pylist()] == [(0, 2)]
+        assert trace.info["origin_utc_ns"] == str(utc + 3)
+        assert trace["processes"].to_pylist() == [{"process_id": 5, "name": None}]
+
+
+def test_an_empty_profile_has_no_rows(tmp_path: Path) -> None:
+    with load(save(tmp_path, Plane("/host:CPU"))) as trace:
+        assert not any(trace.count(name) for name in trace.tables if name not in ("capture_info", "processes"))
+
+
+def test_instructions_of_every_kind(tmp_path: Path) -> None:
+    shape = message("ShapeProto", element_type=16, dimensions=[2, 3])
+    deep = shape
+    for _ in range(20):
+        deep = message("ShapeProto", element_type=13, tuple_shapes=[deep])
+    window = {"size": 3, "stride": 2, "padding_low": 1, "padding_high": 1, "window_dilation": 2, "base_dilation": 3}
+    labels = message(
+        "ConvolutionDimensionNumbers",
+        kernel_input_feature_dimension=0,
+        kernel_output_feature_dimension=1,
+        kernel_spatial_dimensions=[2],
+        input_batch_dimension=0,
+        input_feature_dimension=2,
+        input_spatial_dimensions=[1],
+        output_batch_dimension=0,
+        output_feature_dimension=1,
+        output_spatial_dimensions=[2],
+    )
+    convolution = message(
+        "HloInstructionProto",
+        name=b"c",
+        opcode=b"convolution",
+        shape=shape,
+        id=1,
+        feature_group_count=4,
+        window=message("Window", dimensions=[message("WindowDimension", **window)]),
+        convolution_dimension_numbers=labels,
+        operand_ids=[1, 99],
+        called_computation_ids=[7, 8],
+    )
+    assert programs.format_instruction(convolution, {1: convolution}, {7: "f", 8: "g"}) == (
+        "%c = bf16[2,3] convolution(bf16[2,3] %c), window={size=3 stride=2 pad=1_1 lhs_dilate=3 rhs_dilate=2}, "
+        "dim_labels=b0f_io0->bf0, feature_group_count=4, calls={%f, %g}"
+    )
+    pair = message("ShapeProto", element_type=13, tuple_shapes=[shape, message("ShapeProto", element_type=99)])
+    call = message("HloInstructionProto", name=b"d", opcode=b"custom-call", shape=pair, custom_call_target=b"t")
+    call.backend_config = b'{"a":1}'
+    assert programs.format_instruction(call, {}, {}) == (
+        '%d = (bf16[2,3], opaque[]) custom-call(), custom_call_target="t", backend_config={"a":1}'
+    )
+    call.backend_config = b"{" + b"x" * 100_000
+    assert programs.format_instruction(call, {}, {}) == "%d = (bf16[2,3], opaque[]) custom-call()"
+    call.shape.CopyFrom(deep)
+    metadata = Plane("/host:metadata")
+    for program in ("a(18446744073709551615)", "b", "c(x)"):
+        module = message("HloModuleProto", name=b"m", computations=[message("HloComputationProto", name=b"e", id=1)])
+        module.computations[0].instructions.add(name=b"i", opcode=b"add", shape=shape)
+        if program == "c(x)":
+            module.computations[0].instructions.add().CopyFrom(call)
+        proto = message("HloProto", hlo_module=module).SerializeToString()
+        key = metadata.name(program)
+        entry = next(e for e in metadata.plane.event_metadata if e.key == key)
+        entry.value.stats.extend(metadata.values({"Hlo Proto": proto}))
+    damaged = save(tmp_path, metadata)
+    with load(damaged) as trace, pytest.raises(CorruptTraceError, match="a shape is nested more than 8 levels deep"):
+        trace["hlo_instructions"]
+    entry.value.stats.pop()
+    metadata.plane.event_metadata[1].value.stats.extend(metadata.values({"Hlo Proto": b"\xff"}))
+    with load(save(tmp_path, metadata)) as trace, pytest.raises(CorruptTraceError, match="a compiled program is not"):
+        trace["hlo_instructions"]
+    assert programs._parse_id("a(18446744073709551615)", 3) == -1
+    assert programs._parse_id("b", 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void a::b<c<d>>(e (*)(f))", "b"),
+        ("gemm_fusion_dot_6.kd", "gemm_fusion_dot_6"),
+        ("", ""),
+        ("<" * 200, "<" * 200),
+    ],
+)
+def test_short_names_of_kernels(name: str, short: str) -> None:
+    assert devices.shorten_name(name) == short
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"offset_ps": 1 << 62, "duration_ps": 1 << 62, "metadata_id": 1}, None),
+        ({"offset_ps": (1 << 62) + 1}, "the time or duration of an event is out of range"),
+        ({"duration_ps": -1}, "the time or duration of an event is out of range"),
+    ],
+)
+def test_times_are_checked(event: dict[str, int], said: str | None, tmp_path: Path) -> None:
+    host = Plane("/host:CPU")
+    host.line(1, "a")
+    host.plane.lines[0].events.add(**event)
+    path = save(tmp_path, host)
+    if said is None:
+        load(path).close()
+        return
+    with pytest.raises(CorruptTraceError, match=said):
+        tk.load(path)
+
+
+def test_sizes_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Plane("/host:CPU")
+    host.line(1, "a", ("x", 0, 1, {"t": "y" * 100}), origin=(1 << 62) + 1)
+    path = save(tmp_path, host)
+    with pytest.raises(CorruptTraceError, match="the time of a line is out of range"):
+        tk.load(path)
+    for name, limit, said in (
+        ("MAX_FILE_BYTES", 10, "supports at most 10"),
+        ("MAX_PLANES", 0, "5 planes, but tracekit supports at most 0"),
+        ("MAX_EVENT_BYTES", 2, "an event has .* bytes"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(space, name, limit)
+            with pytest.raises(CorruptTraceError, match=said):
+                tk.load(FIXTURE)
+
+
+def test_numbers_instead_of_bytes_are_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.xplane.pb"
+    plane = b"\x12\x06/host:" + b"\x1a\x04\x0a\x02\x08\x01"
+    path.write_bytes(b"\x0a" + bytes([len(plane)]) + plane)
+    with pytest.raises(CorruptTraceError, match="holds bytes instead of a number"):
+        tk.load(path, format="xplane")
+    plane = b"\x12\x06/host:" + b"\x1a\x04\x22\x02\x08\x01" + b"\x22\x02\x10\x01"
+    path.write_bytes(b"\x0a" + bytes([len(plane)]) + plane)
+    with pytest.raises(CorruptTraceError, match="holds a number instead of bytes"):
+        tk.load(path, format="xplane")
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (DATA, True),
+        (b"", False),
+        (b"\x0a", False),
+        (b"\x0a\x04\x12\x02ab", False),
+        (b"\x0a\x02\x08\x01", False),
+        (b"\x0a\x0f\x12\x0d/device:GPU:0", True),
+        (b"\x0a\x02\x10\x01", False),
+        (b"\x12\x00", False),
+    ],
+)
+def test_profiles_are_recognized_by_their_first_plane(data: bytes, expected: bool, tmp_path: Path) -> None:
+    path = tmp_path / "unknown"
+    path.write_bytes(data)
+    assert sniff(Source(path)) is expected
+
+
+@pytest.mark.many(4)
+@pytest.mark.parametrize("part", range(4))
+def test_damaged_profiles_are_told(part: int, tmp_path: Path) -> None:
+    """Truncated and mutated files end in an error of ours or in a trace."""
+    dice = random.Random(part)
+    path = tmp_path / "a.xplane.pb"
+    for _ in range(40 if ALL else 8):
+        data = bytearray(DATA)
+        if part == 0:
+            data = data[: dice.randrange(1, len(data))]
+        for _ in range(dice.choice((1, 4, 40)) if part else 0):
+            data[dice.randrange(len(data))] = dice.choice((0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)))
+        path.write_bytes(data)
+        started = time.monotonic()
+        try:
+            with load(path) as trace:
+                for name in trace.tables:
+                    trace[name].validate(full=True)
+        except TracekitError:
+            pass
+        assert time.monotonic() - started < 20
+
+
+def test_a_truncated_profile_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(DATA[:-100])
+    with pytest.raises(CorruptTraceError, match="extends beyond the end"):
+        tk.load(path)

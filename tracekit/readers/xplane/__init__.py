@@ -1,0 +1,61 @@
+"""Read profiles of XLA (``*.xplane.pb``), which JAX, TensorFlow and PyTorch/XLA write.
+
+A profile is an ``XSpace``, which consists of planes: one per device, one for the host, and some with metadata. A plane
+consists of lines, and a line of events. Names of events and of their values are stored once per plane.
+
+Modules, from the file to the tables:
+
+- ``space`` decodes planes, lines and events.
+- ``values`` decodes the values of events.
+- ``programs`` decodes the compiled programs (HLO) that a profile contains.
+- ``devices`` builds the activities and devices, and ``hosts`` the threads, ranges and API calls.
+- ``thunks`` builds the ranges of the operations that launched activities.
+- ``capture`` combines the tables.
+
+Sources: the messages of XLA (``xplane.proto``, ``hlo.proto``, ``xla_data.proto``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tracekit.registry.interface import Reader
+
+if TYPE_CHECKING:
+    from tracekit.readers.xplane.capture import ProfileCapture
+    from tracekit.registry.source import Source
+
+_NAME_OF_PLANE = re.compile(rb"/(?:host|device):|Task Environment$|#Chip")
+_PLANE = 0x0A
+_NAME = 2
+
+
+def sniff(source: Source) -> bool:
+    """Return whether the first message in a file is a plane with a name as XLA's profilers give."""
+    from tracekit.readers.common.damage import Damage
+    from tracekit.readers.common.protobuf.decoding import read_fields, read_varint
+
+    head = memoryview(source.head)
+    if not head or head[0] != _PLANE:
+        return False
+    try:
+        size, start = read_varint(head, 1)
+        for number, value in read_fields(head[start : start + size]):
+            if number == _NAME:
+                return isinstance(value, memoryview) and _NAME_OF_PLANE.match(value) is not None
+    except Damage:
+        pass
+    return False
+
+
+def open_capture(source: Source) -> ProfileCapture:
+    """Open a profile of XLA."""
+    from tracekit.readers.xplane.capture import read_profile
+
+    return read_profile(source)
+
+
+READER = Reader(
+    "xplane", "Profile of XLA (JAX, TensorFlow) with GPU kernels (.xplane.pb)", (".pb",), sniff, open_capture
+)

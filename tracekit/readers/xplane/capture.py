@@ -1,0 +1,271 @@
+"""Build declared tables from a profile of XLA. All events are read when it is opened, compiled programs when used."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit import schemas
+from tracekit.errors import CorruptTraceError, TracekitError, warn
+from tracekit.readers.common.budget import Budget
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.xplane import devices, hosts, programs, space, thunks
+from tracekit.readers.xplane.hosts import convert_to_frame
+from tracekit.readers.xplane.values import EventValues
+from tracekit.registry.interface import Capture
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from tracekit.readers.xplane.space import Space
+    from tracekit.registry.source import Source
+
+INSTRUCTIONS = "hlo_instructions"
+_RECORD_AGAIN = "copy the file again from its source, or record the profile again"
+_EARLIEST_UTC_NS = 946_684_800_000_000_000
+"""Start of the year 2000. Earlier times are relative to the start of the profile."""
+_ENVIRONMENT, _START, _STOP = "Task Environment", "profile_start_time", "profile_stop_time"
+_VERSIONS = ("jax_version", "jaxlib_version", "gpu_version", "cuda_driver_version", "cuda_runtime_version")
+_MAX_TEXT_LENGTH = 200
+_API = r"^(cu|cuda|hip|hsa_?)[A-Z]\w*"
+_TPU, _TPU_KIND = re.compile(r"/device:TPU:|#Chip"), "events of TPUs"
+_TIMES = ("start_ns", "timestamp_ns", "end_ns")
+_IDS = {
+    "kernels": "kernel_id",
+    "memcpys": "memcpy_id",
+    "memsets": "memset_id",
+    "graph_launches": "graph_launch_id",
+    "api_calls": "api_call_id",
+    "nvtx_ranges": "range_id",
+    "nvtx_marks": "mark_id",
+    "memory_events": "memory_event_id",
+}
+
+
+def read_profile(source: Source) -> ProfileCapture:
+    """Read a profile and return its tables.
+
+    Raises:
+        CorruptTraceError: The file is truncated or damaged.
+        TracekitError: The file cannot be read, or changed while it was read.
+    """
+    with source.open() as file:
+        try:
+            budget = Budget(file.size)
+            capture = ProfileCapture(source.path, space.read_space(file, budget), budget)
+        except Damage as e:
+            file.check_unchanged()
+            raise CorruptTraceError(str(e), path=source.path, hint=_RECORD_AGAIN) from e
+        except MemoryError as e:
+            raise TracekitError(
+                f"the profile ({source.size:,} bytes) does not fit into memory",
+                path=source.path,
+                hint="close other programs, or open the file on a machine with more memory",
+            ) from e
+    capture.warn_about_skipped_data()
+    return capture
+
+
+class ProfileCapture(Capture):
+    """The tables of a profile that has been read."""
+
+    def __init__(self, path: Path, profile: Space, budget: Budget) -> None:
+        """Build all tables except that of the compiled programs, which is built when it is used.
+
+        Raises:
+            Damage: An event is invalid.
+        """
+        self._path = path
+        self._space = profile
+        self._budget = budget
+        self._gpus = [plane for plane in profile.planes if devices.GPU.fullmatch(plane.name)]
+        activities = devices.build_activities(self._gpus)
+        threads = hosts.read_hosts(plane for plane in profile.planes if hosts.HOST.match(plane.name))
+        self._undecoded = self._count_undecoded(activities, threads)
+        self._tables = {name: convert_to_frame(table) for name, table in activities.tables.items()}
+        self._tables |= self._build_thread_tables(threads, activities)
+        self._subtract_origin()
+        self._tables["capture_info"] = self._build_capture_info()
+
+    def names(self) -> list[str]:
+        """Return the names of the declared tables that may have rows."""
+        return [*self._tables, INSTRUCTIONS]
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        return self._instructions.num_rows if name == INSTRUCTIONS else self._tables[name].height
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return the requested columns of a table.
+
+        Raises:
+            CorruptTraceError: A compiled program is damaged.
+        """
+        table = self._instructions if name == INSTRUCTIONS else self._convert_table(name)
+        return table.select([column for column in columns if column in table.column_names])
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of events that are in no table, by kind."""
+        return self._undecoded
+
+    def warn_about_skipped_data(self) -> None:
+        """Warn if the profiler reported errors, or if the profile contains devices that are not read."""
+        for noun, count in (("error", self._space.errors), ("warning", self._space.warnings)):
+            if count:
+                warn(f"the profiler reported {count} {noun}{'s' * (count > 1)}: events may be missing", path=self._path)
+        if tpus := sum(n for name, n in self._undecoded.items() if name.startswith(_TPU_KIND)):
+            warn(f"{tpus} events of TPUs were not read, because tracekit reads only GPUs", path=self._path)
+
+    @functools.cached_property
+    def _process_id(self) -> int:
+        """The process that was profiled, or 0 if the profile does not contain its id."""
+        for plane in self._space.planes:
+            ids, has_id = EventValues.of_plane(plane).get_integers("process_id")
+            if has_id[0]:
+                return int(ids[0])
+        return 0
+
+    @functools.cached_property
+    def _environment(self) -> dict[str, int]:
+        """The times at which the profile started and ended, in ns since 1970."""
+        planes = [plane for plane in self._space.planes if plane.name == _ENVIRONMENT]
+        numbers = {name: EventValues.of_plane(plane).get_integers(name) for plane in planes for name in (_START, _STOP)}
+        return {name: int(n[0]) for name, (n, valid) in numbers.items() if valid[0] and n[0] >= _EARLIEST_UTC_NS}
+
+    @functools.cached_property
+    def _instructions(self) -> pa.Table:
+        planes = (plane for plane in self._space.planes if plane.name == programs.METADATA)
+        try:
+            return programs.build_instruction_table(programs.iterate_programs(planes), self._budget)
+        except Damage as e:
+            raise CorruptTraceError(str(e), path=self._path, table=INSTRUCTIONS, hint=_RECORD_AGAIN) from e
+
+    def _count_undecoded(self, activities: devices.GpuActivities, threads: hosts.Hosts) -> Counter[str]:
+        counts = Counter(activities.undecoded)
+        counts["memory events of the host"] += threads.undecoded
+        for plane in self._space.planes:
+            if hosts.HOST.match(plane.name):
+                continue
+            for line, count in zip(plane.lines, plane.count_events_by_line(), strict=True):
+                if devices.is_derived(plane, line.name):
+                    counts["derived events of GPUs"] += count
+                elif plane not in self._gpus:
+                    counts[_TPU_KIND if _TPU.match(plane.name) else "events of other planes"] += count
+        return +counts
+
+    def _build_thread_tables(self, threads: hosts.Hosts, activities: devices.GpuActivities) -> dict[str, pl.DataFrame]:
+        merged = hosts.merge_threads(threads)
+        of_line = merged.select("line", "thread_id")
+        calls, ranges, marks = (
+            frame.join(of_line, on="line", how="left", maintain_order="left")
+            for frame in (threads.calls, threads.ranges, threads.marks)
+        )
+        calls = _add_annotations_of_activities(calls, activities)
+        used = pl.concat([frame.select("thread_id") for frame in (calls, ranges, marks)]).unique()
+        named = merged.join(used, on="thread_id", how="semi", maintain_order="left")
+        described = _describe_ranges(thunks.build_ranges(ranges, calls))
+        return {
+            "api_calls": _build_api_calls(calls),
+            "nvtx_ranges": described.with_columns(kind=pl.lit("push_pop")),
+            "nvtx_marks": _describe_ranges(marks.with_columns(domain=pl.lit(thunks.TRACE_ME))).rename(
+                {"start_ns": "timestamp_ns"}
+            ),
+            "memory_events": threads.memory,
+            "threads": named.select("thread_id", "name").unique("thread_id", keep="first", maintain_order=True),
+            "processes": pl.DataFrame(
+                {"process_id": [self._process_id], "name": [None]}, {"process_id": pl.Int64, "name": pl.String}
+            ),
+            "devices": pl.DataFrame(devices.build_device_rows(self._gpus), _get_schema("devices")),
+            **self._build_streams(),
+        }
+
+    def _build_streams(self) -> dict[str, pl.DataFrame]:
+        columns = ["device_id", "context_id", "stream_id"]
+        empty = pl.DataFrame(schema={"device_id": pl.Int32, "context_id": pl.Int64, "stream_id": pl.Int64})
+        used = [self._tables[name].select(columns) for name in (*devices.TABLES,) if name in self._tables]
+        streams = pl.concat([empty, *used]).drop_nulls().unique().sort(columns)
+        return {
+            "contexts": streams.select("context_id", "device_id").unique("context_id", maintain_order=True),
+            "streams": streams.select("context_id", "stream_id").unique(maintain_order=True),
+        }
+
+    def _subtract_origin(self) -> None:
+        """Make times relative to the origin, unless they are relative to the start of the profile already."""
+        times = {name: [c for c in _TIMES if c in table.columns] for name, table in self._tables.items()}
+        columns = [self._tables[name][c] for name, names in times.items() for c in names]
+        all_times = pl.concat([pl.Series(dtype=pl.Int64), *columns]).drop_nulls()
+        bounds = all_times.min(), all_times.max()
+        first, last = (bound if isinstance(bound, int) else 0 for bound in bounds)
+        self._origin_ns = first if first >= _EARLIEST_UTC_NS else 0
+        self._end_ns = last - self._origin_ns
+        for name, table in self._tables.items():
+            self._tables[name] = table.with_columns(pl.col(c) - self._origin_ns for c in times[name])
+
+    def _build_capture_info(self) -> pl.DataFrame:
+        """Return the metadata of the profile, except values that may identify a host, user or folder."""
+        info: dict[str, str | None] = {"tool": "XLA profiler"}
+        for plane in self._space.planes:
+            if plane.name == programs.METADATA:
+                values = EventValues.of_plane(plane)
+                info |= {name: values.get_strings(name)[0].as_py() for name in _VERSIONS}
+        vendors = devices.read_vendors(self._gpus)
+        info["device_vendors"] = ", ".join(vendors) or None
+        origin = self._origin_ns or self._environment.get(_START)
+        info["origin_utc_ns"] = None if origin is None else str(origin)
+        info["duration_ns"] = str(self._end_ns)
+        rows = {name: value for name, value in info.items() if value is not None and len(value) <= _MAX_TEXT_LENGTH}
+        return pl.DataFrame({"name": list(rows), "value": list(rows.values())})
+
+    def _convert_table(self, name: str) -> pa.Table:
+        """Return a table with its declared columns. Columns that a profile does not contain are omitted."""
+        frame, declared = self._tables[name], _get_schema(name)
+        if name in _IDS:
+            frame = frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(_IDS[name]))
+        if "process_id" in declared:
+            frame = frame.with_columns(process_id=pl.lit(self._process_id, pl.Int64))
+        columns = {c: kind for c, kind in declared.items() if c in frame.columns}
+        table = frame.select(pl.col(c).cast(kind) for c, kind in columns.items()).to_arrow()
+        return table.cast(schemas.arrow_schema(schemas.table(name), list(columns)))
+
+
+def _get_schema(name: str) -> dict[str, Any]:
+    return dict(schemas.polars_schema(schemas.table(name)))
+
+
+def _add_annotations_of_activities(calls: pl.DataFrame, activities: devices.GpuActivities) -> pl.DataFrame:
+    """Add to API calls without an operation what the profiler recorded with the first activity of the call."""
+    columns = ["program_id", *devices.ANNOTATIONS.values()]
+    if not activities.annotations.num_rows:
+        return calls
+    recorded = convert_to_frame(activities.annotations).drop_nulls("correlation_id")
+    recorded = recorded.unique("correlation_id", keep="first", maintain_order=True)
+    joined = calls.join(recorded, on="correlation_id", how="left", suffix="_of_activity", maintain_order="left")
+    is_bare = pl.all_horizontal(pl.col(c).is_null() for c in columns)
+    return joined.with_columns(
+        pl.when(is_bare).then(pl.col(f"{c}_of_activity")).otherwise(pl.col(c)).alias(c) for c in columns
+    )
+
+
+def _describe_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Add the declared columns of the domain and of the payload."""
+    return ranges.with_columns(
+        domain_id=pl.col("domain").replace_strict(thunks.DOMAINS, return_dtype=pl.Int64),
+        payload_type=pl.when(pl.col("payload").is_not_null()).then(pl.lit("json")),
+        payload_text="payload",
+    )
+
+
+def _build_api_calls(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the API calls. The name is null if the profiler recorded that of a kernel instead of the function."""
+    name = pl.col("name").cast(pl.String).str.extract(_API, 0)
+    is_driver = name.str.contains(r"^cu[A-Z]")
+    api = pl.when(is_driver).then(pl.lit("CUDA driver")).when(name.str.starts_with("cuda")).then(pl.lit("CUDA runtime"))
+    hip = api.when(name.str.starts_with("hip")).then(pl.lit("HIP runtime"))
+    return calls.select("thread_id", "start_ns", "end_ns", "correlation_id", api=hip, name=name)

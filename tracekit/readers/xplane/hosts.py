@@ -1,0 +1,191 @@
+"""Read the events of threads from the planes of hosts."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from tracekit.readers.common.columns import build_number_array, compact_dictionary
+from tracekit.readers.xplane.devices import ANNOTATIONS, build_annotations
+from tracekit.readers.xplane.values import EVENT_VALUES, EventValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.readers.xplane.space import EventBatch, Plane
+
+HOST = re.compile(r"/host:")
+"""Matches the names of the planes of hosts."""
+_OPERATIONS = {"MemoryAllocation": "Allocation", "MemoryDeallocation": "Deallocation"}
+_IGNORED = ("_src",)
+"""EventValues that are not shown: the source file of the profiler that recorded an event."""
+_API_THREAD = "Host Threads/"
+MAX_CANDIDATES = 256
+"""Maximum number of lines that are compared with the threads of API calls."""
+_ALLOCATOR = r"^GPU_(\d{1,9})_bfc$"
+
+
+_SPAN = {"line": pl.Int64(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "name": pl.Categorical()}
+_ANNOTATED = {"correlation_id": pl.Int64(), "program_id": pl.Int64()} | dict.fromkeys(
+    ANNOTATIONS.values(), pl.Categorical()
+)
+_SCHEMAS = {
+    "ranges": _SPAN | {"payload": pl.String()},
+    "marks": _SPAN | {"payload": pl.String()},
+    "calls": _SPAN | _ANNOTATED,
+    "memory": {
+        "timestamp_ns": pl.Int64(),
+        "device_id": pl.Int32(),
+        "operation": pl.Categorical(),
+        "address": pl.Int64(),
+        "bytes": pl.Int64(),
+        "name": pl.Categorical(),
+    },
+}
+
+
+class Hosts(NamedTuple):
+    """The events of all threads.
+
+    Attributes:
+        threads: Columns ``line`` (row number), ``thread_id``, ``name``.
+        ranges: Columns ``line``, ``start_ns``, ``end_ns``, ``name``, ``payload`` of the events with a duration.
+        marks: The same columns of the events without a duration.
+        calls: Columns ``line``, ``start_ns``, ``end_ns``, ``name`` of API calls, and those of ``build_annotations``.
+        memory: Columns of ``memory_events``.
+        undecoded: Number of allocations and deallocations of memory that belongs to no GPU.
+    """
+
+    threads: pl.DataFrame
+    ranges: pl.DataFrame
+    marks: pl.DataFrame
+    calls: pl.DataFrame
+    memory: pl.DataFrame
+    undecoded: int
+
+
+def read_hosts(planes: Iterable[Plane]) -> Hosts:
+    """Return the events of all threads.
+
+    Raises:
+        Damage: An event is invalid.
+    """
+    parts = {name: [pl.DataFrame(schema=schema)] for name, schema in _SCHEMAS.items()}
+    lines: list[tuple[int, str]] = []
+    undecoded = 0
+    for plane in planes:
+        for events in plane.iterate_events(list(range(len(plane.lines)))):
+            batch = _Batch(plane, events, len(lines))
+            for name, frame in batch.split().items():
+                parts[name].append(frame.select(*_SCHEMAS[name]))
+            undecoded += batch.count_memory_of_hosts()
+        lines += [(line.id, line.name) for line in plane.lines]
+    threads = pl.DataFrame(lines, {"thread_id": pl.Int64, "name": pl.String}, orient="row")
+    frames = {name: pl.concat(frames) for name, frames in parts.items()}
+    return Hosts(threads.with_row_index("line").cast({"line": pl.Int64}), **frames, undecoded=undecoded)
+
+
+class _Batch:
+    """A batch of events of threads."""
+
+    def __init__(self, plane: Plane, events: EventBatch, first_line: int) -> None:
+        self._events = events
+        self._values = EventValues.of_messages(plane, events.encoded.starts, events.encoded.stops, EVENT_VALUES)
+        columns = {
+            "line": build_number_array(events.lines + first_line),
+            "start_ns": build_number_array(events.start_ns),
+            "end_ns": build_number_array(events.end_ns),
+            "name": compact_dictionary(events.names.indices, events.names.dictionary),
+        }
+        self._spans = convert_to_frame(pa.table(columns))
+        self._is_memory = pl.Series(pa.array(self._values.has("allocator_name") & self._values.has("addr")))
+
+    def split(self) -> dict[str, pl.DataFrame]:
+        """Return the ranges, marks, calls and memory events."""
+        annotations = convert_to_frame(build_annotations(self._values))
+        is_call, is_memory = annotations["correlation_id"].is_not_null(), self._is_memory
+        has_duration = pl.Series(pa.array(self._events.has_duration))
+        payload = pl.Series(
+            "payload", convert_to_frame(pa.table({"payload": self._values.to_json(_IGNORED)}))["payload"]
+        )
+        others = self._spans.with_columns(payload).filter(~is_call & ~is_memory)
+        has_duration = has_duration.filter(~is_call & ~is_memory)
+        return {
+            "ranges": others.filter(has_duration),
+            "marks": others.filter(~has_duration),
+            "calls": self._spans.hstack(annotations).filter(is_call),
+            "memory": self._memory.drop_nulls("device_id"),
+        }
+
+    @functools.cached_property
+    def _memory(self) -> pl.DataFrame:
+        """The allocations and deallocations of memory. The device is null for memory that belongs to no GPU."""
+        values = self._values
+        columns = {
+            "allocator": values.get_strings("allocator_name"),
+            "address": build_number_array(*values.get_integers("addr")),
+            "bytes": build_number_array(*values.get_integers("allocation_bytes")),
+            "op": values.get_strings("tf_op"),
+        }
+        frame = self._spans.hstack(convert_to_frame(pa.table(columns))).filter(self._is_memory)
+        return frame.select(
+            timestamp_ns="start_ns",
+            device_id=pl.col("allocator").cast(pl.String).str.extract(_ALLOCATOR).cast(pl.Int32),
+            operation=pl.col("name").cast(pl.String).replace_strict(_OPERATIONS, default=None).cast(pl.Categorical),
+            address="address",
+            bytes=pl.col("bytes").fill_null(0),
+            name="op",
+        )
+
+    def count_memory_of_hosts(self) -> int:
+        """Return the number of allocations and deallocations of memory that belongs to no GPU."""
+        return self._memory["device_id"].null_count()
+
+
+def convert_to_frame(table: pa.Table) -> pl.DataFrame:
+    """Convert an Arrow table to a polars frame. Dictionary columns become categorical columns."""
+    return pl.DataFrame(pl.from_arrow(table))
+
+
+def merge_threads(hosts: Hosts) -> pl.DataFrame:
+    """Return the thread of each line, which is the same for two lines that the same thread of the host wrote.
+
+    Some versions of the profiler write the API calls of a thread to a line of their own. Its number is that of the
+    thread, but the line with the ranges of the thread has another number. Both are the same thread if each call that an
+    operation made lies in a range with the name of this operation on the other line, and on no third line.
+
+    Returns:
+        Columns ``line``, ``thread_id``, ``name``, with one row per line.
+    """
+    threads = hosts.threads
+    is_api = pl.col("name").str.starts_with(_API_THREAD)
+    calls = hosts.calls.select("line", "start_ns", "end_ns", name=pl.col("hlo_op").cast(pl.String)).drop_nulls("name")
+    calls = calls.join(threads.filter(is_api).select("line"), on="line", how="semi").sort("start_ns")
+    ranges = hosts.ranges.select("line", "start_ns", "end_ns", name=pl.col("name").cast(pl.String))
+    ranges = ranges.join(calls.select(pl.col("name").unique()), on="name", how="semi").sort("start_ns")
+    pairs: list[tuple[int, int]] = []
+    for (line,), own in ranges.partition_by("line", as_dict=True, maintain_order=True).items():
+        if len(pairs) > MAX_CANDIDATES:
+            break
+        inside = calls.join_asof(
+            own.select("start_ns", "name", range_end_ns="end_ns"), on="start_ns", by="name", check_sortedness=False
+        )
+        contained = inside.group_by("line").agg(
+            all=(pl.col("range_end_ns") >= pl.col("end_ns")).fill_null(value=False).all()
+        )
+        pairs += [(api_line, line) for api_line in contained.filter("all")["line"] if api_line != line]
+    table = pl.DataFrame(pairs, {"api_line": pl.Int64, "line": pl.Int64}, orient="row")
+    unique = table.filter(pl.col("line").is_unique() & pl.col("api_line").is_unique())
+    ids = unique.join(threads.select(api_line="line", api_id="thread_id"), on="api_line")
+    named = threads.join(ids.select("line", "api_id"), on="line", how="left", maintain_order="left")
+    names = unique.join(threads.select("line", range_name="name"), on="line").select("range_name", line="api_line")
+    named = named.join(names, on="line", how="left", maintain_order="left")
+    return named.select(
+        "line",
+        thread_id=pl.coalesce("api_id", "thread_id"),
+        name=pl.coalesce("range_name", "name").str.replace(r"/-?\d+$", ""),
+    )

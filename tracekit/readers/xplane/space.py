@@ -1,0 +1,299 @@
+"""Decode the planes of a profile, with the lines and events of each plane."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.readers.common.columns import build_number_array, convert_to_strings
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import Buffer, Occurrences, decode, extract_strings, find_occurrences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracekit.readers.common.budget import Budget
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
+    from tracekit.system.files import InputFile
+
+MAX_FILE_BYTES = (1 << 31) - (1 << 23)
+"""Maximum size of a profile in bytes, which is slightly less than the maximum size of a protobuf message."""
+MAX_PLANES, MAX_MESSAGES = 1 << 12, 1 << 20
+"""Maximum number of planes, and of planes, errors and warnings together."""
+MAX_EVENT_BYTES = 1 << 24
+BATCH_BYTES = 1 << 22
+"""Size of the events that are decoded together."""
+_PLANES, _ERRORS, _WARNINGS = 1, 2, 3
+_PLANE_NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_VALUES = 2, 3, 4, 5, 6
+_KEY, _ENTRY = 1, 2
+_METADATA_NAME = 2
+_LINE_ID, _LINE_NAME, _TIMESTAMP, _EVENTS = 1, 2, 3, 4
+_METADATA_ID, _OFFSET, _DURATION, _OCCURRENCES = 1, 2, 3, 5
+_EVENT_BYTES, _LINE_BYTES, _METADATA_BYTES = 192, 512, 256
+"""Bytes of memory to reserve per event, line and name."""
+_MAX_TIME = 1 << 62
+_PS_PER_NS = 1000
+
+
+def read_integers(fields: Mapping[int, Field], number: int, rows: int) -> tuple[Int64Array, Mask]:
+    """Return an integer field of many messages, and a mask of the messages that have it. Missing values are 0.
+
+    Raises:
+        Damage: The field contains bytes instead of numbers.
+    """
+    field = fields.get(number)
+    if field is None:
+        return np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
+    if field.stops is not None:
+        raise Damage(f"field {number} holds bytes instead of a number")
+    valid = np.ones(rows, np.bool_) if field.valid is None else field.valid
+    return np.where(valid, field.values, np.uint64(0)).view(np.int64), valid
+
+
+def read_strings(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
+    """Return a string field of many messages, null where it is missing. Invalid UTF-8 is replaced.
+
+    Raises:
+        Damage: The field contains numbers instead of bytes.
+    """
+    if field is None:
+        return pa.nulls(rows, pa.string())
+    starts, stops = field.spans()
+    strings = convert_to_strings(extract_strings(buffer.data, np.stack((starts, stops), axis=1).reshape(-1)))[0]
+    if field.valid is None:
+        return strings
+    positions = np.cumsum(field.valid) - 1
+    return strings.take(build_number_array(np.maximum(positions, 0), field.valid))
+
+
+class Names(NamedTuple):
+    """Names that events or values refer to by number. The numbers are ascending.
+
+    Attributes:
+        ids: Number of each name.
+        texts: The names.
+        metadata: The encoded metadata of each name, in the order of the file.
+    """
+
+    ids: Int64Array
+    texts: pa.Array
+    metadata: Occurrences
+
+    def find(self, ids: Int64Array) -> tuple[Int64Array, Mask]:
+        """Return the index of the name with each number, and a mask of the numbers that have a name."""
+        if not len(self.ids):
+            return np.zeros(len(ids), np.int64), np.zeros(len(ids), np.bool_)
+        positions = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return positions, self.ids[positions] == ids
+
+    def look_up(self, ids: Int64Array, valid: Mask) -> pa.DictionaryArray:
+        """Return the name with each number, null for unknown numbers and where ``valid`` is False."""
+        positions, known = self.find(ids)
+        return pa.DictionaryArray.from_arrays(build_number_array(positions.astype(np.int32), known & valid), self.texts)
+
+
+class Line(NamedTuple):
+    """A line of a plane, such as a thread or a stream.
+
+    Attributes:
+        id: Number of the line, which is that of the thread or stream.
+        name: Name of the line.
+        timestamp_ns: Time to which the times of its events are relative.
+    """
+
+    id: int
+    name: str
+    timestamp_ns: int
+
+
+class EventBatch(NamedTuple):
+    """A batch of events of a plane.
+
+    Attributes:
+        encoded: The encoded events.
+        lines: Index of the line of each event.
+        start_ns: Start of each event.
+        end_ns: End of each event.
+        has_duration: Whether each event has a duration that is not 0.
+        names: Name of each event.
+    """
+
+    encoded: Occurrences
+    lines: Int64Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+    has_duration: Mask
+    names: pa.DictionaryArray
+
+    def take(self, rows: Int64Array) -> EventBatch:
+        """Return the events with the given indices, which are ascending."""
+        encoded = Occurrences(*(c[rows] for c in (self.encoded.rows, self.encoded.starts, self.encoded.stops)))
+        names = self.names.take(build_number_array(rows))
+        return EventBatch(
+            encoded, self.lines[rows], self.start_ns[rows], self.end_ns[rows], self.has_duration[rows], names
+        )
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A plane of a profile. Its lines, names and events are decoded when they are used.
+
+    Attributes:
+        buffer: The buffer that contains the profile.
+        budget: The memory budget.
+        start: Start offset of the encoded plane.
+        stop: End offset of the encoded plane.
+        name: Name of the plane, such as ``/device:GPU:0``.
+    """
+
+    buffer: Buffer
+    budget: Budget
+    start: int
+    stop: int
+    name: str
+
+    @functools.cached_property
+    def _parts(self) -> list[Occurrences]:
+        numbers = (_LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_VALUES)
+        return find_occurrences(self.buffer, np.array([self.start]), np.array([self.stop]), numbers)
+
+    @functools.cached_property
+    def values(self) -> Occurrences:
+        """The encoded values of the plane itself."""
+        return self._parts[3]
+
+    @functools.cached_property
+    def event_names(self) -> Names:
+        """The names of events."""
+        return self._read_names(self._parts[1])
+
+    @functools.cached_property
+    def value_names(self) -> Names:
+        """The names of values, which are also strings to which values refer."""
+        return self._read_names(self._parts[2])
+
+    def _read_names(self, entries: Occurrences) -> Names:
+        self.budget.reserve(len(entries), _METADATA_BYTES, "names of events and values")
+        fields = decode(self.buffer, entries.starts, entries.stops, {_KEY, _ENTRY})
+        keys, _ = read_integers(fields, _KEY, len(entries))
+        starts, stops, valid = read_spans(fields, _ENTRY, len(entries))
+        keys, starts, stops = keys[valid], starts[valid], stops[valid]
+        rows = np.argsort(keys, kind="stable")
+        rows = rows[np.append(keys[rows][1:] != keys[rows][:-1], True)[: len(rows)]]
+        names = decode(self.buffer, starts, stops, {_METADATA_NAME}).get(_METADATA_NAME)
+        texts = read_strings(self.buffer, names, len(starts)).fill_null("").take(build_number_array(rows))
+        return Names(keys[rows], texts, Occurrences(rows, starts[rows], stops[rows]))
+
+    @functools.cached_property
+    def lines(self) -> list[Line]:
+        """The lines of the plane."""
+        encoded = self._parts[0]
+        rows = len(encoded)
+        self.budget.reserve(rows, _LINE_BYTES, "lines")
+        fields = decode(self.buffer, encoded.starts, encoded.stops, {_LINE_ID, _LINE_NAME, _TIMESTAMP})
+        ids, _ = read_integers(fields, _LINE_ID, rows)
+        times, _ = read_integers(fields, _TIMESTAMP, rows)
+        if rows and (times.min() < -_MAX_TIME or times.max() > _MAX_TIME):
+            raise Damage("the time of a line is out of range")
+        names = read_strings(self.buffer, fields.get(_LINE_NAME), rows).fill_null("").to_pylist()
+        return [Line(*line) for line in zip(ids.tolist(), names, times.tolist(), strict=True)]
+
+    def count_events_by_line(self) -> list[int]:
+        """Return the number of events of each line."""
+        counts: list[int] = np.bincount(self._encoded_events.rows, minlength=len(self.lines)).tolist()
+        return counts
+
+    @functools.cached_property
+    def _encoded_events(self) -> Occurrences:
+        lines = self._parts[0]
+        (events,) = find_occurrences(self.buffer, lines.starts, lines.stops, (_EVENTS,))
+        self.budget.reserve(len(events), _EVENT_BYTES, "events")
+        return events
+
+    def iterate_events(self, line_indices: list[int]) -> Iterator[EventBatch]:
+        """Yield batches of the events of the given lines. Events without a start are skipped.
+
+        Raises:
+            Damage: An event is too large, or its time is out of range.
+        """
+        events = self._encoded_events
+        is_selected = np.zeros(len(self.lines), np.bool_)
+        is_selected[line_indices] = True
+        rows = np.flatnonzero(is_selected[events.rows])
+        sizes = (events.stops - events.starts)[rows] + 1
+        if len(rows) and sizes.max() > MAX_EVENT_BYTES:
+            raise Damage(f"an event has {sizes.max():,} bytes, but tracekit supports at most {MAX_EVENT_BYTES:,}")
+        batches = np.cumsum(sizes) // BATCH_BYTES
+        edges = [0, *(np.flatnonzero(np.diff(batches)) + 1).tolist(), len(rows)]
+        for first, stop in itertools.pairwise(edges):
+            part = rows[first:stop]
+            if len(part):
+                yield self._decode_events(Occurrences(events.rows[part], events.starts[part], events.stops[part]))
+
+    def _decode_events(self, encoded: Occurrences) -> EventBatch:
+        rows = len(encoded)
+        numbers = {_METADATA_ID, _OFFSET, _DURATION, _OCCURRENCES}
+        fields = decode(self.buffer, encoded.starts, encoded.stops, numbers)
+        ids, _ = read_integers(fields, _METADATA_ID, rows)
+        offsets, _ = read_integers(fields, _OFFSET, rows)
+        durations, _ = read_integers(fields, _DURATION, rows)
+        _, is_sum = read_integers(fields, _OCCURRENCES, rows)
+        if np.abs(offsets).max() > _MAX_TIME or durations.min() < 0 or durations.max() > _MAX_TIME:
+            raise Damage("the time or duration of an event is out of range")
+        origin = np.array([line.timestamp_ns for line in self.lines], np.int64)[encoded.rows]
+        start, end = offsets // _PS_PER_NS, (offsets + durations) // _PS_PER_NS
+        names = self.event_names.look_up(ids, np.ones(rows, np.bool_))
+        events = EventBatch(encoded, encoded.rows, origin + start, origin + end, durations > 0, names)
+        return events.take(np.flatnonzero(~is_sum)) if is_sum.any() else events
+
+
+def read_spans(fields: Mapping[int, Field], number: int, rows: int) -> tuple[Int64Array, Int64Array, Mask]:
+    """Return the start and end offsets of a field of many messages, and a mask of the messages that have it.
+
+    Raises:
+        Damage: The field contains numbers instead of bytes.
+    """
+    field = fields.get(number)
+    if field is None:
+        return np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
+    starts, stops = field.compute_byte_ranges()
+    return starts, stops, np.ones(rows, np.bool_) if field.valid is None else field.valid
+
+
+class Space(NamedTuple):
+    """A profile.
+
+    Attributes:
+        planes: Its planes.
+        errors: Number of errors that the profiler reported.
+        warnings: Number of warnings that the profiler reported.
+    """
+
+    planes: list[Plane]
+    errors: int
+    warnings: int
+
+
+def read_space(file: InputFile, budget: Budget) -> Space:
+    """Read a file into memory, and find the planes in it.
+
+    Raises:
+        Damage: The file is too large, or is not a profile.
+    """
+    if file.size > MAX_FILE_BYTES:
+        raise Damage(f"the profile has {file.size:,} bytes, but tracekit supports at most {MAX_FILE_BYTES:,}")
+    buffer = Buffer(file.size)
+    file.read_into(0, buffer.data.data[: file.size])
+    whole = np.array([0]), np.array([file.size])
+    planes, errors, warnings = find_occurrences(buffer, *whole, (_PLANES, _ERRORS, _WARNINGS), MAX_MESSAGES)
+    if len(planes) > MAX_PLANES:
+        raise Damage(f"the profile has {len(planes):,} planes, but tracekit supports at most {MAX_PLANES:,}")
+    fields = decode(buffer, planes.starts, planes.stops, {_PLANE_NAME})
+    names = read_strings(buffer, fields.get(_PLANE_NAME), len(planes)).fill_null("").to_pylist()
+    bounds = zip(planes.starts.tolist(), planes.stops.tolist(), names, strict=True)
+    return Space([Plane(buffer, budget, *bound) for bound in bounds], len(errors), len(warnings))
