@@ -170,6 +170,8 @@ ReportName: TypeAlias = Literal[
     "kernel_categories:layer",
     "queue_length",
     "recorded_findings",
+    "op_roofline",
+    "step_mfu",
     "summary",
     "detailed",
     "iteration",

@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit import schemas
-from tracekit.core.work.peaks import COLUMNS, find_peaks, measure_clocks, read_peaks
+from tracekit.core.work.peaks import COLUMNS, find_peaks, find_sheet_peaks, measure_clocks, read_peaks, scale_to_clock
 
 T, G = 1e12, 1e9
 H100: dict[str, Any] = {
@@ -112,14 +112,18 @@ def test_recorded_clock_and_bandwidth() -> None:
     assert peaks.matrix["bf16"] == 132 * 1.98e9 * 4096  # 1,070 TFLOP/s
     assert peaks.half == peaks.get_rate("bf16", "matrix_product")
     assert (peaks.bandwidth, peaks.bandwidth_source) == (3_352_320_000_000, "recorded")
-    assert peaks.sheet_share is not None
-    assert peaks.matrix["bf16"] * peaks.sheet_share == pytest.approx(989.4 * T)
+    sheet = find_sheet_peaks({**H100, "clock_rate_hz": 1_980_000_000})
+    assert sheet is not None
+    assert sheet.matrix["bf16"] == pytest.approx(989.4 * T)
 
 
 def test_a_measured_clock() -> None:
-    peaks = find_peaks({**H100, "clock_rate_hz": 1_980_000_000}, clock_hz=1.5e9)
+    peaks = find_peaks({**H100, "clock_rate_hz": 1_980_000_000})
     assert peaks is not None
-    assert (peaks.matrix["bf16"], peaks.clock_source) == (132 * 1.5e9 * 4096, "measured")
+    slower = scale_to_clock(peaks, 1.5e9)
+    assert (slower.matrix["bf16"], slower.clock_source) == (pytest.approx(132 * 1.5e9 * 4096), "measured")
+    assert slower.vector["fp32"] == pytest.approx(132 * 1.5e9 * 256)
+    assert slower.bandwidth == peaks.bandwidth
 
 
 def test_the_data_sheet_if_clock_and_bandwidth_are_missing() -> None:
@@ -129,12 +133,11 @@ def test_the_data_sheet_if_clock_and_bandwidth_are_missing() -> None:
     assert (peaks.bandwidth, peaks.bandwidth_source) == (3350 * G, "data sheet")
     assert peaks.matrix["bf16"] == pytest.approx(989.4 * T)
     assert peaks.matrix["fp64"] == pytest.approx(66.9 * T, rel=1e-3)
-    assert (peaks.half, peaks.sheet_share) == (peaks.matrix["bf16"], 1)
+    assert peaks.half == peaks.matrix["bf16"]
     amd = find_peaks(MI300X)
     assert amd is not None
     assert (amd.architecture, amd.matrix["bf16"] / T) == ("gfx942", pytest.approx(1307.4, rel=1e-3))
     assert amd.resources.threads_per_warp == 64
-    assert amd.sheet_share == 1
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ def test_clocks_in_khz() -> None:
     assert (peaks.bandwidth, peaks.bandwidth_source) == (760e9, "data sheet")
     laptop = find_peaks({**row, "name": "NVIDIA GeForce RTX 3060 Laptop GPU", "clock_rate_hz": 1_425_000_000})
     assert laptop is not None
-    assert (laptop.bandwidth, laptop.bandwidth_source, laptop.sheet_share) == (None, None, None)
+    assert (laptop.bandwidth, laptop.bandwidth_source) == (None, None)
 
 
 def test_capped_products() -> None:
@@ -217,10 +220,12 @@ def test_declared_rates_are_consistent() -> None:
 def test_devices_of_captures() -> None:
     trace = tk.load(FIXTURES / "gpu_metrics.nsys-rep")
     peaks = read_peaks(trace.frame)
-    assert {d: (p.clock_source, p.bandwidth_source) for d, p in peaks.items()} == {
+    assert {d: (p.clock_source, p.bandwidth_source) for d, p in peaks.recorded.items()} == {
         0: ("recorded", "recorded"),
         1: ("recorded", "recorded"),
     }
+    assert list(peaks.measured) == [0]
+    assert list(peaks.sheets) == [1, 0]
     (clock,) = measure_clocks(trace.frame).values()
     assert 1.9e9 < clock < 1.99e9
     assert measure_clocks(tk.load(FIXTURES / "empty.nsys-rep").frame) == {}

@@ -243,7 +243,7 @@ def align_replays(replayed: pl.DataFrame, recorded: pl.DataFrame) -> Alignment:
     replays = _find_runs(replayed["replay"].to_numpy(), (codes[0], graphs))
     places = _align_runs(aligner, codes, replays)
     cycles = _number_cycles(replayed, replays)
-    if len(cycles) and cycles[-1] + 1 < len(cycles):
+    if cycles.max(initial=-1) + 1 < len(cycles):
         runs = _find_runs(replays.spread(cycles), (codes[0],))
         is_unknown = np.minimum.reduceat(places.confidence[runs.order], runs.starts) < MIN_CONFIDENCE
         together = _align_runs(aligner, codes, runs, is_unknown)
@@ -256,7 +256,7 @@ def _encode(replayed: pl.DataFrame, recorded: pl.DataFrame) -> tuple[Int32s, Int
     """Return the codes of the replayed and of the recorded kernels, one row per level of similarity."""
     columns = ["name", *SHAPE]
     frames = [f.select(pl.col("name").cast(pl.Categorical), pl.col(SHAPE).cast(pl.Int64)) for f in (replayed, recorded)]
-    if any(frame["grid_x"].null_count() == frame.height for frame in frames):
+    if any(frame["block_x"].null_count() == frame.height for frame in frames):
         columns = ["name"]  # one of the profilers records no shapes of kernels in graphs
     rows = pl.concat(frames)
     distinct = rows["name"].unique()
@@ -493,8 +493,8 @@ def _find_anchors(codes: Int32s, other_codes: Int32s) -> tuple[list[int], list[i
     previous = [-1] * len(y)
     for i, value in enumerate(y):
         length = bisect.bisect_left(ends, value)
-        ends[length:] = [value] if length == len(ends) else [value, *ends[length + 1 :]]
-        tails[length:] = [i] if length == len(tails) else [i, *tails[length + 1 :]]
+        ends[length : length + 1] = [value]
+        tails[length : length + 1] = [i]
         previous[i] = tails[length - 1] if length else -1
     chain, last = [], tails[-1] if tails else -1
     while last >= 0:

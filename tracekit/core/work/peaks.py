@@ -74,7 +74,6 @@ class Peaks(NamedTuple):
             sheet belong to the clocks that it assumes, which can be lower for matrix instructions.
         bandwidth_source: Where the bandwidth comes from, or None if it is unknown.
         resources: What the multiprocessors offer to blocks.
-        sheet_share: Matrix rates that the data sheet states, as a share of ``matrix``, or None if they are unknown.
     """
 
     architecture: str
@@ -85,7 +84,6 @@ class Peaks(NamedTuple):
     clock_source: str
     bandwidth_source: str | None
     resources: Resources
-    sheet_share: float | None = None
 
     def get_rate(self, type_: str | None, kind: str) -> float | None:
         """Return the peak rate of work of a type and kind in operations per second, or None if it is unknown.
@@ -120,12 +118,11 @@ class Peaks(NamedTuple):
         return max(self.vector.get("fp64", 0.0), self.matrix.get("fp64", 0.0))
 
 
-def find_peaks(device: Mapping[str, Any], clock_hz: float | None = None) -> Peaks | None:
+def find_peaks(device: Mapping[str, Any]) -> Peaks | None:
     """Return the peak rates of a device, or None if its architecture, clock or number of multiprocessors is unknown.
 
     Args:
         device: A row of ``devices``, with the columns ``COLUMNS``. Missing columns are unknown.
-        clock_hz: Measured clock of the multiprocessors. If None, the clock is the recorded one.
     """
     declared = schemas.load_peak_rates()
     sm_count = device.get("sm_count")
@@ -137,7 +134,7 @@ def find_peaks(device: Mapping[str, Any], clock_hz: float | None = None) -> Peak
         return None
     rates = declared["architectures"][architecture]
     sheet = _find_sheet(name, architecture, sm_count)
-    clock, clock_source = _choose_clock(device, clock_hz, sheet)
+    clock, clock_source = _choose_clock(device, sheet)
     if clock is None:
         return None
     is_halved = re.search(declared["halved_names"], name) is not None
@@ -145,8 +142,7 @@ def find_peaks(device: Mapping[str, Any], clock_hz: float | None = None) -> Peak
     per_clock = {t: r / 2 if t in halved else r for t, r in rates.get("matrix", {}).items()}
     capped = {} if sheet is None else {t: v * 1e12 for t, v in sheet.get("capped", {}).items()}
     bandwidth, bandwidth_source = _choose_bandwidth(device, sheet)
-    sheet_share = None if sheet is None else _compare_with_sheet(sheet, rates, sm_count, clock)
-    share = 1.0 if sheet_share is None or clock_source != DATA_SHEET else sheet_share
+    share = 1.0 if sheet is None or clock_source != DATA_SHEET else _compare_with_sheet(sheet, rates, sm_count)
     return Peaks(
         architecture,
         _compute_rates(rates["vector"], sm_count * clock, capped),
@@ -156,7 +152,6 @@ def find_peaks(device: Mapping[str, Any], clock_hz: float | None = None) -> Peak
         clock_source,
         bandwidth_source,
         _read_resources(device, sm_count, rates),
-        sheet_share if sheet_share is None else sheet_share / share,
     )
 
 
@@ -164,6 +159,18 @@ def _compute_rates(
     per_clock: Mapping[str, float], clocks_per_s: float, capped: Mapping[str, float]
 ) -> dict[str, float]:
     return {t: min(rate * clocks_per_s, capped.get(t, math.inf)) for t, rate in per_clock.items()}
+
+
+def find_sheet_peaks(device: Mapping[str, Any]) -> Peaks | None:
+    """Return the peak rates that the data sheet of a device states, or None if they are unknown."""
+    return find_peaks({**device, "clock_rate_hz": None, "memory_bandwidth_bytes_per_s": None})
+
+
+def scale_to_clock(peaks: Peaks, clock_hz: float) -> Peaks:
+    """Return the peak rates at a measured clock. The bandwidth of the memory stays."""
+    share = clock_hz / peaks.clock_hz
+    vector, matrix = ({t: rate * share for t, rate in rates.items()} for rates in (peaks.vector, peaks.matrix))
+    return peaks._replace(vector=vector, matrix=matrix, clock_hz=clock_hz, clock_source=MEASURED)
 
 
 @functools.cache
@@ -175,11 +182,28 @@ def get_default_peaks() -> Peaks:
     return peaks
 
 
-def read_peaks(frames: Frames) -> dict[int, Peaks]:
-    """Return the peak rates of the devices of a capture by ``device_id``, without those that are unknown."""
-    devices = frames("devices").select(COLUMNS).collect().to_dicts()
-    pairs = ((device["device_id"], find_peaks(device)) for device in devices)
-    return {device_id: peaks for device_id, peaks in pairs if peaks is not None}
+class KnownPeaks(NamedTuple):
+    """The peak rates of the devices of a capture by ``device_id``, without those that are unknown.
+
+    Attributes:
+        recorded: Peak rates at the recorded clock, or those of the data sheet if no clock was recorded.
+        measured: Peak rates at the median clock that was measured while kernels ran.
+        sheets: Peak rates that the data sheet states.
+    """
+
+    recorded: Mapping[int, Peaks]
+    measured: Mapping[int, Peaks]
+    sheets: Mapping[int, Peaks]
+
+
+def read_peaks(frames: Frames) -> KnownPeaks:
+    """Return the peak rates of the devices of a capture."""
+    devices = {device["device_id"]: device for device in frames("devices").select(COLUMNS).collect().to_dicts()}
+    recorded = {number: peaks for number, row in devices.items() if (peaks := find_peaks(row))}
+    sheets = {number: peaks for number, row in devices.items() if (peaks := find_sheet_peaks(row))}
+    clocks = measure_clocks(frames)
+    measured = {d: scale_to_clock(peaks, clocks[d]) for d, peaks in recorded.items() if d in clocks}
+    return KnownPeaks(recorded, measured, sheets)
 
 
 def measure_clocks(frames: Frames) -> dict[int, float]:
@@ -231,12 +255,8 @@ def _find_sheet(name: str, architecture: str, sm_count: int) -> dict[str, Any] |
     return sheet
 
 
-def _choose_clock(
-    device: Mapping[str, Any], measured: float | None, sheet: Mapping[str, Any] | None
-) -> tuple[float | None, str]:
+def _choose_clock(device: Mapping[str, Any], sheet: Mapping[str, Any] | None) -> tuple[float | None, str]:
     """Return the clock of a device in Hz, or None, and where it comes from."""
-    if measured is not None:
-        return measured, MEASURED
     recorded = device.get("clock_rate_hz") or 0
     for clock in (recorded, recorded * _KHZ):
         if _MIN_HZ <= clock <= _MAX_HZ:
@@ -252,11 +272,10 @@ def _choose_bandwidth(device: Mapping[str, Any], sheet: Mapping[str, Any] | None
     return (None, None) if sheet is None else (sheet["bandwidth_gb_per_s"] * 1e9, DATA_SHEET)
 
 
-def _compare_with_sheet(sheet: Mapping[str, Any], rates: Mapping[str, Any], sm_count: int, clock_hz: float) -> float:
-    """Return the matrix rates of a data sheet, apart from FP64, as a share of those at a clock."""
+def _compare_with_sheet(sheet: Mapping[str, Any], rates: Mapping[str, Any], sm_count: int) -> float:
+    """Return the matrix rates of a data sheet, apart from FP64, as a share of those at the clock of the others."""
     stated = sheet.get("bf16_tflops")
-    clock = sheet["clock_mhz"] * 1e6 if stated is None else stated * 1e12 / (rates["matrix"]["bf16"] * sm_count)
-    return float(clock / clock_hz)
+    return 1.0 if stated is None else float(stated * 1e6 / (rates["matrix"]["bf16"] * sm_count * sheet["clock_mhz"]))
 
 
 def _read_resources(device: Mapping[str, Any], sm_count: int, rates: Mapping[str, Any]) -> Resources:

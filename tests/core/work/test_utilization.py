@@ -1,0 +1,122 @@
+"""The utilization of steps, with numbers that are computed by hand, and that of training programs."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.builders.programs import MS, US, Program
+from tests.conftest import ROOT
+from tests.core.work.test_roofline import PEAK, product, program
+from tracekit.core.work.roofline import bound_ops
+from tracekit.core.work.utilization import compute_step_utilization
+
+SICK = ROOT.parent / "shared" / "captures" / "sick"
+
+
+def measure(added: Program, *steps: tuple[int, int, bool]) -> list[dict[str, object]]:
+    """Return the utilization of steps, given their bounds, and whether they belong to the warm-up."""
+    rows = [
+        {"process_id": 1, "iteration": i, "name": f"step {i}", "start_ns": a, "end_ns": b, "is_warm_up": is_cold}
+        for i, (a, b, is_cold) in enumerate(steps)
+    ]
+    frame = pl.DataFrame(rows).with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    return compute_step_utilization(added.frames, frame, bound_ops(added.frames)).to_dicts()
+
+
+def test_utilization_of_steps() -> None:
+    added = program()
+    for _ in range(3):
+        start = added.now
+        product(added, 4096, MS)
+        added.launch("my_kernel", 3 * MS)
+        added.now = start + 10 * MS
+    cold, first, second, total = measure(added, *((i * 10 * MS, (i + 1) * 10 * MS, i == 0) for i in range(3)))
+    flop = 2 * 4096**3
+    assert cold["is_warm_up"]
+    for row, count in ((first, 1), (second, 1), (total, 2)):
+        assert (row["flop"], row["bf16_flop"], row["fp32_flop"]) == (count * flop, count * flop, 0)
+        assert (row["gpu_time_ns"], row["covered"]) == (4 * MS * count, 0.25)
+        assert row["mfu"] == row["hfu"] == pytest.approx(flop / PEAK / 0.01)
+        assert row["sheet_mfu"] == pytest.approx(flop / 989.4e12 / 0.01)
+        assert row["measured_mfu"] is None
+    assert (total["iteration"], total["duration_ns"]) == (None, 20 * MS)
+
+
+def test_work_outside_of_steps_belongs_to_none() -> None:
+    added = program()
+    for _ in range(4):
+        start = added.now
+        product(added, 1024, MS)
+        added.now = start + 5 * MS
+    rows = measure(added, (5 * MS, 10 * MS, False), (10 * MS, 15 * MS, False))
+    assert [row["flop"] for row in rows] == [2 * 1024**3, 2 * 1024**3, 4 * 1024**3]
+    (row, _) = measure(added, (100 * MS, 110 * MS, False))
+    assert (row["flop"], row["gpu_time_ns"], row["covered"], row["mfu"]) == (0, 0, None, 0)
+
+
+def test_types_without_a_peak() -> None:
+    added = program(compute_major=7, name="Tesla V100-SXM2-32GB", sm_count=80)
+    product(added, 1024, MS, dtype="float", name="ampere_sgemm_tf32_s1688gemm_128x64")
+    row, _ = measure(added, (0, 10 * MS, False))
+    assert (row["tf32_flop"], row["without_peak_flop"], row["mfu"]) == (2 * 1024**3, 2 * 1024**3, 0)
+    unknown = program(name="GPU", sm_count=None)
+    product(unknown, 1024, MS)
+    row, _ = measure(unknown, (0, 10 * MS, False))
+    assert (row["flop"], row["mfu"], row["hfu"], row["sheet_mfu"]) == (2 * 1024**3, None, None, None)
+
+
+def test_several_devices_of_a_process() -> None:
+    added = program()
+    added.tables["devices"].append({**added.tables["devices"][0], "device_id": 1})
+    product(added, 1024, MS)
+    product(added, 1024, MS, device_id=1)
+    row, _ = measure(added, (0, 10 * MS, False))
+    assert row["mfu"] == pytest.approx(2 * 2 * 1024**3 / PEAK / 0.02)
+
+
+def test_forward_passes_that_are_computed_again() -> None:
+    added = program()
+    start = added.now
+    product(added, 1024, MS)  # the forward pass
+    added.range("aten::linear", start - 1, added.now + 1)
+    added.now += MS
+    start = added.now
+    product(added, 1024, MS)  # again, in the backward pass
+    added.range("aten::linear", start - 1, added.now + 1)
+    added.now += US
+    product(added, 1024, MS)
+    added.range("autograd::engine::evaluate_function: CheckpointFunctionBackward", start - US, added.now + US)
+    row, _ = measure(added, (0, 20 * MS, False))
+    assert (row["flop"], row["recomputed_flop"]) == (6 * 1024**3, 2 * 1024**3)
+    assert row["mfu"] == pytest.approx(4 * 1024**3 / PEAK / 0.02)
+    assert row["hfu"] == pytest.approx(6 * 1024**3 / PEAK / 0.02)
+
+
+def test_processes_without_ids() -> None:
+    added = program()
+    added.process = None
+    product(added, 1024, MS)
+    frame = pl.DataFrame({"iteration": [0], "name": ["s"], "start_ns": [0], "end_ns": [10 * MS], "is_warm_up": [False]})
+    frame = frame.with_columns(process_id=pl.lit(None, pl.Int64), duration_ns=pl.lit(10 * MS))
+    row, _ = compute_step_utilization(added.frames, frame, bound_ops(added.frames)).to_dicts()
+    assert row["process_id"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "outputs", "tokens"),
+    [("app_lm", 8, 768, 1024, (16, 512)), ("attention", 6, 512, 0, (4, 2048))],
+)
+def test_mfu_of_a_small_gpt(name: str, layers: int, width: int, outputs: int, tokens: tuple[int, int]) -> None:
+    """The work is (6·N + 12·layers·width·length)·tokens."""
+    path = SICK / f"{name}.pt.trace.json.gz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is missing")
+    batch, length = tokens
+    rows = tk.load(path).report("step_mfu").frame()
+    total = rows.row(-1, named=True)
+    steps = rows.filter(~pl.col("Warm-Up"), pl.col("Step").is_not_null()).height
+    parameters = 12 * layers * width**2 + width * outputs
+    flop = (6 * parameters + 12 * layers * width * length) * length * batch * steps
+    assert total["MFU (%)"] * flop / total["FLOP"] == pytest.approx(total["MFU (%)"], abs=3)
+    assert total["FLOP"] == pytest.approx(flop, rel=0.01)

@@ -1,0 +1,152 @@
+"""List the kernels of replayed graphs, and the recorded kernels with which they can be aligned.
+
+An activity belongs to a replay if its node in a graph was recorded, or if a call that launches a graph launched it. All
+other activities were launched one by one. Those of one step, one process and one device form a recorded sequence, in
+the order of their API calls. So do those before, between and after the steps, such as the runs that warm up a program
+before it captures a graph. If the layers of replays are known from their own capture, these replays are recorded
+sequences, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from tracekit.core.iterations import find_iterations
+from tracekit.core.layers.alignment import SHAPE
+from tracekit.core.ops import Ops
+from tracekit.core.relations import OPERATIONS
+from tracekit.core.series import match_categories_expr
+
+if TYPE_CHECKING:
+    from tracekit.core.correlate import Frames
+
+REPLAYED: Final = ("row", "table", "table_row", "replay", "graph", "step", "name", *SHAPE)
+RECORDED: Final = ("row", "table", "table_row", "sequence", "sequence_name", "range_id", "path", "name", *SHAPE)
+"""The columns of ``list_replayed_kernels`` and of ``list_recorded_kernels``."""
+OUTSIDE: Final = "outside of all steps"
+WHOLE: Final = "the whole capture"
+"""Names of recorded sequences that are no steps."""
+_LAUNCH_PATTERN: Final = "(?i)graphlaunch"
+"""Regular expression that matches API functions that launch a graph."""
+_COPY_NAMES: Final = {"memcpys": "[copy]", "memsets": "[memset]"}
+"""Names by which copies and memory sets are compared, because profilers name them differently."""
+_NODES_PER_GRAPH: Final = 1 << 32
+"""The id of a node divided by this number is the id of its graph."""
+_LAUNCH = ("process_id", "correlation_id")
+_PLACE = ("process_id", "device_id")
+
+
+def list_replayed_kernels(frames: Frames) -> pl.DataFrame:
+    """Return the kernels, copies and memory sets of replayed graphs, as ``align_replays`` expects them.
+
+    The activities of a replay are sorted by their starts, or by their nodes if they ran on several streams.
+
+    Args:
+        frames: Function that returns the correlated table with a given name.
+
+    Returns:
+        The columns ``REPLAYED``. ``table`` and ``table_row`` say which activity it is. ``step`` is the iteration of the
+        launch if the ids of graphs were not recorded.
+    """
+    rows = _list_activities(frames).filter("is_replayed")
+    node = pl.col("graph_node_id")
+    is_parallel = pl.struct("device_id", "stream_id").n_unique().over(_LAUNCH) > 1
+    is_one_graph = (node.null_count().over(_LAUNCH) == 0) & (pl.col("graph").n_unique().over(_LAUNCH) == 1)
+    rows = rows.with_columns(
+        first=pl.col("launched_ns").min().over(_LAUNCH),
+        place=pl.when(is_parallel & is_one_graph).then(node).otherwise("start_ns"),
+    )
+    rows = rows.sort("first", *_LAUNCH, "place", maintain_order=True)
+    replay = pl.struct("first", *_LAUNCH).rle_id().cast(pl.Int64)
+    rows = rows.with_columns(row=pl.int_range(pl.len()), replay=replay, step=pl.lit(None, pl.Int64))
+    if rows["graph"].null_count():
+        iterations = find_iterations(Ops(frames))
+        calls = rows.select("process_id", start_ns="launched_ns")
+        rows = rows.with_columns(iterations.find_call_iterations(calls).cast(pl.Int64).alias("step"))
+    return rows.select(REPLAYED)
+
+
+def list_recorded_kernels(frames: Frames) -> pl.DataFrame:
+    """Return the kernels, copies and memory sets whose ranges are known, as ``align_replays`` expects them.
+
+    Args:
+        frames: Function that returns the correlated table with a given name. If it has the columns ``capture_path`` and
+            ``capture_range_id``, replays with a layer are recorded sequences, too.
+
+    Returns:
+        The columns ``RECORDED``. ``sequence_name`` is the name of a step, or says what else the sequence is.
+    """
+    rows = _list_activities(frames)
+    launched = rows.filter(~pl.col("is_replayed")).sort(*_PLACE, "launched_ns", "start_ns", maintain_order=True)
+    iterations = find_iterations(Ops(frames))
+    numbers = iterations.find_call_iterations(launched.select("process_id", start_ns="launched_ns")).cast(pl.Int64)
+    number = pl.format("step {}", "iteration")
+    names = iterations.frame.select(
+        pl.col("iteration").cast(pl.Int64),
+        step_name=pl.lit(WHOLE) if iterations.is_whole_capture else pl.coalesce(pl.col("name").cast(pl.String), number),
+    )
+    launched = launched.with_columns(iteration=numbers).join(names, on="iteration", how="left", maintain_order="left")
+    launched = launched.with_columns(
+        run=pl.struct(*_PLACE, "iteration").rle_id().cast(pl.Int64),
+        sequence_name=pl.col("step_name").fill_null(OUTSIDE),
+        path="range_path",
+    ).drop("iteration", "step_name")
+    layered = rows.filter(pl.col("is_replayed") & pl.col("capture_path").is_not_null().any().over(_LAUNCH))
+    layered = layered.sort(*_LAUNCH, "start_ns", maintain_order=True).with_columns(
+        run=pl.struct(_LAUNCH).rle_id().cast(pl.Int64),
+        sequence_name=pl.format("the capture of graph {}", pl.col("graph").cast(pl.String).fill_null("?")),
+        path="capture_path",
+        range_id="capture_range_id",
+    )
+    last = pl.lit(launched["run"].max(), pl.Int64).fill_null(-1)
+    both = pl.concat([launched, layered.with_columns(run=pl.col("run") + last + 1)], how="diagonal")
+    both = both.with_columns(pl.col("sequence_name").cast(pl.Categorical), row=pl.int_range(pl.len()), sequence="run")
+    return both.select(RECORDED)
+
+
+def _list_activities(frames: Frames) -> pl.DataFrame:
+    """Return all kernels, copies and memory sets that calls launched, whether they were replayed, and their graphs."""
+    calls = frames("api_calls").select("api_call_id", "name")
+    matches = match_categories_expr(pl.col("name"), lambda names: names.str.contains(_LAUNCH_PATTERN))
+    launches = calls.filter(matches.fill_null(value=False)).select("api_call_id").collect().to_series()
+    return pl.concat([_read_activities(frames, table, launches) for table in OPERATIONS])
+
+
+def _read_activities(frames: Frames, table: str, launches: pl.Series) -> pl.DataFrame:
+    """Return the activities of one table, in the order of the table.
+
+    Args:
+        frames: Function that returns the correlated table with a given name.
+        table: Name of the table.
+        launches: Ids of the API calls that launch graphs.
+    """
+    frame = frames(table)
+    known = frame.collect_schema().names()
+    null = pl.lit(None, pl.Int64)
+    node = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")  # the PyTorch profiler writes 0 for no graph
+    of_node = node // _NODES_PER_GRAPH
+    graph = pl.when(of_node > 0).then(of_node)
+    if "graph_id" in known:
+        graph = pl.coalesce(pl.when(pl.col("graph_id") > 0).then("graph_id"), graph)
+    shape = [pl.col(c).cast(pl.Int64) for c in SHAPE]
+    if table in _COPY_NAMES:
+        shape = [pl.col("bytes").cast(pl.Int64).alias(SHAPE[0]), *(null.alias(c) for c in SHAPE[1:])]
+    name = pl.lit(_COPY_NAMES[table]) if table in _COPY_NAMES else pl.col("name")
+    has_layers = "capture_path" in known
+    rows = frame.select(
+        pl.lit(table).cast(pl.Categorical).alias("table"),
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("table_row"),
+        pl.col("device_id", "stream_id").cast(pl.Int64),
+        *("process_id", "correlation_id", "start_ns", "range_id", "range_path"),
+        *shape,
+        launched_ns=pl.coalesce("api_start_ns", "start_ns"),
+        name=name.cast(pl.Categorical),
+        graph_node_id=node,
+        graph=graph,
+        is_replayed=node.is_not_null() | pl.col("api_call_id").is_in(launches.implode()).fill_null(value=False),
+        capture_path=pl.col("capture_path") if has_layers else pl.lit(None, pl.Categorical),
+        capture_range_id=pl.col("capture_range_id") if has_layers else null,
+    )
+    return rows.filter(pl.col("correlation_id").is_not_null()).collect()
