@@ -140,6 +140,12 @@ def test_confidence_drops_if_one_of_equal_layers_is_missing(missing: int) -> Non
     assert rows["layer"].to_list() == rows["truth"].to_list()
 
 
+def test_kernels_inserted_between_two_layers_have_no_layer() -> None:
+    _, rows = align([*PROGRAM[:25], ("new_kernel", 3, "?"), *PROGRAM[25:]])
+    unknown = rows.with_row_index("place").filter(pl.col("layer") != pl.col("truth")).get_column("place")
+    assert (unknown.to_list(), rows["layer"].is_null().arg_true().to_list()) == ([], [25])
+
+
 def test_the_most_similar_step_is_chosen() -> None:
     large = [(n, 4 * g, p) for n, g, p in PROGRAM]
     warm_up = [("fill<float>()", 3, "init")] * 20

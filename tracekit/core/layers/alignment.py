@@ -452,7 +452,7 @@ def _count_codes(codes: Int32s) -> Int64s:
 
 def _compact(layers: Int32s) -> tuple[Int32s, Int32s]:
     """Return numbers of layers from 0, and the layer of each of these numbers."""
-    distinct = sort_and_deduplicate(layers)
+    distinct = sort_and_deduplicate(layers.copy())
     return np.searchsorted(distinct, layers).astype(np.int32), distinct
 
 

@@ -127,7 +127,7 @@ def _read_activities(frames: Frames, table: str, launches: pl.Series) -> pl.Data
     null = pl.lit(None, pl.Int64)
     node = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")  # the PyTorch profiler writes 0 for no graph
     of_node = node // _NODES_PER_GRAPH
-    graph = pl.when(of_node > 0).then(of_node)
+    graph: pl.Expr = pl.when(of_node > 0).then(of_node)
     if "graph_id" in known:
         graph = pl.coalesce(pl.when(pl.col("graph_id") > 0).then("graph_id"), graph)
     shape = [pl.col(c).cast(pl.Int64) for c in SHAPE]
@@ -149,4 +149,4 @@ def _read_activities(frames: Frames, table: str, launches: pl.Series) -> pl.Data
         capture_path=pl.col("capture_path") if has_layers else pl.lit(None, pl.Categorical),
         capture_range_id=pl.col("capture_range_id") if has_layers else null,
     )
-    return rows.filter(pl.col("correlation_id").is_not_null()).collect()
+    return rows.filter(pl.col("correlation_id") != 0).collect()  # nodes of conditional graphs have no launch
