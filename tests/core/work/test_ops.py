@@ -140,6 +140,36 @@ def test_types_of_products(types: list[str] | None, kernel: str, kind: str | Non
         assert work["read_bytes"].to_list() == [27 * sizes[kind] if kind else None]
 
 
+@pytest.mark.parametrize(
+    ("op", "shapes", "types", "kernel", "moved"),
+    [
+        ("aten::add", [[4, 6], [4, 6]], None, "vectorized_elementwise_kernel<4, CUDAFunctor_add<c10::Half>>", 144),
+        ("aten::add", [[4, 6], [4, 6]], None, "elementwise_kernel<CUDAFunctor_add<float>, LoadWithCast<2>>", None),
+        ("aten::copy_", [[4, 6], [4, 6]], None, "vectorized_elementwise_kernel<4, copy<float>>", None),
+        ("aten::cat", [[[4, 6], [4, 6]], []], ["TensorList", ""], "CatArrayBatchedCopy<OpaqueType<2u>, 3>", 192),
+        ("aten::_foreach_add_", [[[6]], [[6]]], ["TensorList"] * 2, "multi_tensor_apply<AddFunctor<float, 1>>", 72),
+    ],
+)
+def test_bytes_of_types_that_kernels_state(
+    op: str, shapes: list[object], types: list[str] | None, kernel: str, moved: int | None
+) -> None:
+    work = compute_op_work(scene([(op, 0, 10, payload(shapes, types))], [(kernel, 5, 1)])).ops
+    assert (work["read_bytes"] + work["written_bytes"]).to_list() == [moved]
+
+
+def test_messages_of_collective_operations() -> None:
+    message = {
+        "Collective name": "allreduce",
+        "dtype": "Half",
+        "In msg nelems": 10,
+        "Out msg nelems": 20,
+        "Group size": 2,
+    }
+    text = json.dumps({"Input Dims": [[10], []], "Input type": ["float", ""], **message})
+    work = compute_op_work(scene([("record_param_comms", 0, 10, text)], [("ncclDevKernel_AllReduce", 5, 1)])).ops
+    assert work.select("kind", "read_bytes", "written_bytes").rows() == [("collective", 20, 40)]
+
+
 def test_kernels_that_contradict_one_another_state_no_type() -> None:
     frames = scene([("aten::mm", 0, 10, payload(MM))], [("hgemm", 5, 1), ("bf16_gemm", 6, 1)])
     assert compute_op_work(frames).ops["type"].to_list() == [None]

@@ -28,6 +28,12 @@ _PAYLOAD = {
     "strides": rf'"Input [Ss]trides": *{_NUMBERS}',
     "values": rf'"Concrete [Ii]nputs": *{_TEXTS}',
 }
+_MESSAGE = (
+    r'"Collective name": *("\w+")',
+    r'"In msg nelems": *(\d+)',
+    r'"Out msg nelems": *(\d+)',
+    r'"dtype": *("\w+")',
+)
 _PYPROF = "{'mod'"
 _MAX_DEPTH = 2
 
@@ -90,7 +96,9 @@ def _align_marker(shapes: str | None, kind: str, parameters: str | None) -> tupl
 def payload_exprs(payload: pl.Expr) -> dict[str, pl.Expr]:
     """Return expressions for the arguments in a payload of PyTorch, as JSON, by column of ``ARGUMENTS``."""
     short = pl.when(payload.str.len_bytes() <= MAX_TEXT_LENGTH).then(payload)
-    return {column: short.str.extract(pattern) for column, pattern in _PAYLOAD.items()}
+    exprs = {column: short.str.extract(pattern) for column, pattern in _PAYLOAD.items()}
+    message = pl.format('[{},"{}","{}",{}]', *(short.str.extract(pattern) for pattern in _MESSAGE))
+    return exprs | {"values": pl.coalesce(message, exprs["values"])}
 
 
 def parse_call(

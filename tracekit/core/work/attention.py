@@ -24,8 +24,10 @@ from tracekit.core.work.call import (
     UnknownWorkError,
     Work,
     add_bytes,
+    count_bytes,
     multiplied_type,
     multiply,
+    sum_sizes,
 )
 
 KIND = "attention"
@@ -74,15 +76,13 @@ def _attend(inputs: Inputs, axes: Shape, mask: int, *, backward: bool) -> Work:
         raise UnknownWorkError
     pairs = count_pairs(q, k, mask)
     flop = multiply((b, h, pairs, size + size_of_values))
-    read, size_of_result = add_bytes(queries, keys, values), (b, h, q, size_of_values)
-    result = multiply(size_of_result) * queries.type.byte_count if queries.type else None
+    read, result = add_bytes(queries, keys, values), count_bytes((b, h, q, size_of_values), queries.type)
     kind = multiplied_type(queries, keys)
     if not backward:
         return Work(KIND, flop, read, result, kind)
     flop_of_scores = multiply((b, h, pairs, size))
     flop = multiply((2, flop)) + flop_of_scores
-    both = None if read is None or result is None else read + 2 * result
-    return Work(KIND, flop, both, read, kind)
+    return Work(KIND, flop, sum_sizes(read, result, result), read, kind)
 
 
 _HEADS_FIRST, _POSITIONS_FIRST = (0, 1, 2), (0, 2, 1)

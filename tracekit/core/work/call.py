@@ -152,6 +152,11 @@ class OpCall(NamedTuple):
     values: tuple[str, ...] = ()
     strides: tuple[Shape | tuple[Shape, ...], ...] = ()
 
+    def set_types(self, scalar_type: str) -> OpCall:
+        """Return the call with one type for all tensors or, if types were recorded, for all lists of tensors."""
+        known = self.types or ("List",) * len(self.shapes)
+        return self._replace(types=tuple(scalar_type if t.endswith("List") else t for t in known))
+
     def find_tensor(self, index: int) -> Tensor | None:
         """Return an argument that is a tensor of at least one dimension, or None."""
         shape = self.shapes[index] if index < len(self.shapes) else ()
@@ -161,6 +166,23 @@ class OpCall(NamedTuple):
         known = strides if len(strides) == len(shape) and not isinstance(strides[0], tuple) else None
         text = self.types[index] if index < len(self.types) else ""
         return Tensor(shape, find_scalar_type(text), known)
+
+    def find_any_tensor(self, index: int) -> Tensor | None:
+        """Return an argument that is a tensor of any number of dimensions, or None.
+
+        A tensor without dimensions is recognized by its type.
+        """
+        tensor = self.find_tensor(index)
+        if tensor is not None or index >= len(self.shapes) or self.shapes[index]:
+            return tensor
+        kind = find_scalar_type(self.types[index]) if index < len(self.types) else None
+        return None if kind is None else Tensor((), kind)
+
+    def list_tensors(self, index: int) -> list[Tensor]:
+        """Return the tensors of an argument that is a list of tensors, or an empty list."""
+        shapes = self.shapes[index] if index < len(self.shapes) else ()
+        kind = find_scalar_type(self.types[index]) if index < len(self.types) else None
+        return [Tensor(shape, kind) for shape in shapes if isinstance(shape, tuple)]
 
     def get_tensor(self, index: int) -> Tensor:
         """Return an argument that is a tensor of at least one dimension.
@@ -213,16 +235,36 @@ class Work(NamedTuple):
     type: str | None = None
 
 
+def broadcast(left: Shape, right: Shape) -> Shape:
+    """Return the shape to which two shapes are broadcast.
+
+    Raises:
+        UnknownWorkError: The shapes do not fit.
+    """
+    rank = max(len(left), len(right))
+    pairs = zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right, strict=True)
+    sizes = []
+    for a, b in pairs:
+        if a != b and 1 not in (a, b):
+            raise UnknownWorkError
+        sizes.append(b if a == 1 else a)
+    return tuple(sizes)
+
+
+def count_bytes(shape: Shape, scalar_type: ScalarType | None) -> int | None:
+    """Return the bytes of a tensor, or None if its type is unknown."""
+    return None if scalar_type is None else multiply(shape) * scalar_type.byte_count
+
+
+def sum_sizes(*sizes: int | None) -> int | None:
+    """Return the sum of numbers of bytes, or None if one of them is unknown."""
+    known = [n for n in sizes if n is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
 def add_bytes(*tensors: Tensor | None) -> int | None:
     """Return the bytes of tensors together, or None if those of one are unknown. None is no tensor."""
-    total = 0
-    for tensor in tensors:
-        if tensor is not None:
-            size = tensor.byte_count
-            if size is None:
-                return None
-            total += size
-    return total
+    return sum_sizes(*(tensor.byte_count for tensor in tensors if tensor is not None))
 
 
 def multiplied_type(*tensors: Tensor | None) -> str | None:

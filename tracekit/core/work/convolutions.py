@@ -22,8 +22,10 @@ from tracekit.core.work.call import (
     UnknownWorkError,
     Work,
     add_bytes,
+    count_bytes,
     multiplied_type,
     multiply,
+    sum_sizes,
 )
 
 if TYPE_CHECKING:
@@ -175,7 +177,7 @@ def _finish(
     flop = _count_operations(image.shape, weight, result, transposed=transposed)
     added = [call.find_tensor(i) for i in fused if i is not None]
     flop += sum(multiply(result) for tensor in added if tensor is not None)
-    written = multiply(result) * image.type.byte_count if image.type else None
+    written = count_bytes(result, image.type)
     return Work(KIND, flop, add_bytes(image, weight, *added), written, multiplied_type(image, weight))
 
 
@@ -190,8 +192,7 @@ def _convolve_any(call: OpCall) -> Work:
     image, weight = call.get_tensor(0), call.get_tensor(1)
     sizes = _read_sizes(call, _Places(3, 4, 5, 8, 6, 7), image.shape[_CHANNELS:], weight.shape[_CHANNELS:])
     result = _compute_result_shape(image, weight, sizes, transposed=_is_transposed(call, _Places(3, 4, 5, 8, 6)))
-    bias = result[1] * image.type.byte_count if image.type else 0
-    read = None if work.read_bytes is None else work.read_bytes + bias
+    read = sum_sizes(work.read_bytes, count_bytes(result[1:2], image.type))
     return work._replace(flop=work.flop + multiply(result), read_bytes=read)
 
 
@@ -233,12 +234,7 @@ def _compute_gradients(
     read = [add_bytes(result, other) for _, other in done]
     written = [add_bytes(target) for target, _ in done]
     kind = multiplied_type(result, weight, image)
-    return Work(KIND, flop * len(done), _sum(read), _sum(written), kind)
-
-
-def _sum(sizes: list[int | None]) -> int | None:
-    known = [n for n in sizes if n is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    return Work(KIND, flop * len(done), sum_sizes(*read), sum_sizes(*written), kind)
 
 
 def _read_masks(call: OpCall, index: int) -> tuple[bool, bool]:

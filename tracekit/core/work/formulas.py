@@ -6,20 +6,34 @@ recorded or contradict one another, has no known work.
 
 from __future__ import annotations
 
-from tracekit.core.work import attention, convolutions, matrix_products
+import re
+from typing import TYPE_CHECKING
+
+from tracekit.core.work import attention, convolutions, matrix_products, pointwise, reductions
 from tracekit.core.work.call import MAX_NUMBER, MAX_RANK, OpCall, Shape, UnknownWorkError, Work
 
-_FORMULAS = {**matrix_products.FORMULAS, **convolutions.FORMULAS, **attention.FORMULAS}
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FAMILIES = (matrix_products, convolutions, attention, reductions, pointwise)
+_FORMULAS = {name: formula for family in _FAMILIES for name, formula in family.FORMULAS.items()}
+_GENERATED = re.compile(r"^triton_(?:poi|red|per)_fused_")
 
 
 def has_formula(name: str) -> bool:
     """Return whether there is a formula for an op, given its qualified name."""
-    return name in _FORMULAS or name.removesuffix("_") in _FORMULAS
+    return _find_formula(name) is not None
+
+
+def _find_formula(name: str) -> Callable[[OpCall], Work] | None:
+    if _GENERATED.match(name):
+        return pointwise.compute_fused_kernel
+    return _FORMULAS.get(name) or _FORMULAS.get(name.removesuffix("_"))
 
 
 def compute_work(call: OpCall) -> Work | None:
     """Return the work of a call of an op, or None if it is unknown."""
-    formula = _FORMULAS.get(call.name) or _FORMULAS.get(call.name.removesuffix("_"))
+    formula = _find_formula(call.name)
     if formula is None or not all(map(_is_plausible, call.shapes)):
         return None
     try:

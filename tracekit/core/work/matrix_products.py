@@ -18,6 +18,8 @@ from tracekit.core.work.call import (
     UnknownWorkError,
     Work,
     add_bytes,
+    broadcast,
+    count_bytes,
     find_numbered_scalar_type,
     multiplied_type,
     multiply,
@@ -29,22 +31,6 @@ _NARROW = ("fp8", "fp4", "int8", "uint8", "qint8", "quint8")
 _HALF = ScalarType("bf16", 2)
 _INT32 = ScalarType("int32", 4)
 _EINSUM = re.compile(r"^([A-Za-z]+),([A-Za-z]+)->([A-Za-z]*)$")
-
-
-def broadcast(left: Shape, right: Shape) -> Shape:
-    """Return the shape to which two shapes are broadcast.
-
-    Raises:
-        UnknownWorkError: The shapes do not fit.
-    """
-    rank = max(len(left), len(right))
-    pairs = zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right, strict=True)
-    sizes = []
-    for a, b in pairs:
-        if a != b and 1 not in (a, b):
-            raise UnknownWorkError
-        sizes.append(b if a == 1 else a)
-    return tuple(sizes)
 
 
 def _transpose(tensor: Tensor) -> Tensor:
@@ -94,7 +80,7 @@ def compute_product(
             raise UnknownWorkError
         flop += multiply(result)
     result_type = result_type or left.type
-    written = multiply(result) * result_type.byte_count if result_type else None
+    written = count_bytes(result, result_type)
     read = add_bytes(left, right, addend, *others)
     return Work(kind, flop, read, written, multiplied_type(left, right))
 
@@ -165,7 +151,7 @@ def _multiply_outer(call: OpCall) -> Work:
     if not len(left.shape) == len(right.shape) == 1:
         raise UnknownWorkError
     flop = multiply((*left.shape, *right.shape))
-    written = flop * left.type.byte_count if left.type else None
+    written = count_bytes((flop,), left.type)
     return Work(KIND, flop, add_bytes(left, right), written, multiplied_type(left, right))
 
 
@@ -242,7 +228,7 @@ def _multiply_packed_int4(call: OpCall) -> Work:
     columns = scales.shape[1]
     if multiply(packed.shape) * 8 != inner * columns and multiply(packed.shape) * 2 != inner * columns:
         raise UnknownWorkError
-    written = multiply((rows, columns)) * left.type.byte_count if left.type else None
+    written = count_bytes((rows, columns), left.type)
     flop = multiply((2, rows, columns, inner))
     return Work(KIND, flop, add_bytes(left, packed, scales), written, multiplied_type(left))
 
@@ -276,7 +262,7 @@ def _multiply_groups(call: OpCall) -> Work:
         groups = sizes[0] if sizes else 1
     narrow = left.type is not None and left.type.name in _NARROW
     result_type = _HALF if narrow else left.type
-    written = multiply((groups, a[-2], b[-1])) * result_type.byte_count if result_type else None
+    written = count_bytes((groups, a[-2], b[-1]), result_type)
     return Work(KIND, flop, add_bytes(left, right), written, multiplied_type(left, right))
 
 

@@ -41,13 +41,15 @@ _WORK = {
     "written_bytes": pl.Int64,
 }
 _MULTIPLYING = ("matrix_product", "convolution", "attention")
+_UNIFORM = (*_MULTIPLYING, "pointwise", "normalization", "reduction", "softmax", "optimizer")
+"""Kinds of ops whose inputs have one type as a rule, which the names of their kernels state."""
 _TYPES_IN_NAMES = {
-    "fp64": r"dgemm|d884|f64f64|double",
+    "fp64": r"dgemm|d884|f64f64|double|OpaqueType<8",
     "bf16": r"(?i)bf16|bfloat16|nvjet_(?:sm\d+_)?t",
-    "fp16": r"(?i)half|(?:^|[^b])fp?16|h884|h1688|h16816|hgemm|nvjet_(?:sm\d+_)?h",
+    "fp16": r"(?i)half|(?:^|[^b])fp?16|h884|h1688|h16816|hgemm|OpaqueType<2|nvjet_(?:sm\d+_)?h",
     "fp8": r"(?i)e4m3|e5m2|fp8|nvjet_(?:sm\d+_)?q",
     "int8": r"(?i)i8816|i16832|s8s8|imma|igemm",
-    "fp32": r"(?i)tf32|sgemm|f32f32_f32f32|<float|cutlass_\d+_(?:simt|tensorop_s1688gemm)_",
+    "fp32": r"(?i)tf32|sgemm|f32f32_f32f32|<float|OpaqueType<4|cutlass_\d+_(?:simt|tensorop_s1688gemm)_",
 }
 """Regular expressions that match the names of kernels that multiply in a type."""
 
@@ -279,23 +281,28 @@ def _refine_types(ops: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
 def _type_in_name_expr(name: pl.Expr) -> pl.Expr:
     """Return an expression for the only type that the name of a kernel states, or null."""
     matches = {kind: name.str.contains(pattern) for kind, pattern in _TYPES_IN_NAMES.items()}
-    is_only = pl.sum_horizontal(*matches.values()) == 1
+    is_only = (pl.sum_horizontal(*matches.values()) == 1) & ~name.str.contains("WithCast", literal=True)
     types = pl.coalesce(pl.when(match).then(pl.lit(kind)) for kind, match in matches.items())
     return pl.when(is_only).then(types)
 
 
 def _add_types_of_kernels(ops: pl.DataFrame) -> pl.DataFrame:
-    """Compute the work of ops without recorded types again, with the type that their kernels state for all inputs."""
-    multiplies = decode_categories(ops["kind"]).is_in(_MULTIPLYING)
-    is_untyped = multiplies & ops["types"].is_null() & ops["stated"].is_not_null()
-    if not is_untyped.any():
+    """Compute the work of ops without recorded types again, with the type that their kernels state for all inputs.
+
+    The types of lists of tensors are never recorded.
+    """
+    kind, types = decode_categories(ops["kind"]), ops["types"]
+    is_uniform = kind.is_in(_UNIFORM) | (ops["op"] == "aten::cat")
+    is_untyped = ops["read_bytes"].is_null() & (types.is_null() | types.str.contains("List", literal=True))
+    is_clear = is_uniform & is_untyped.fill_null(value=True) & ops["stated"].is_not_null()
+    if not is_clear.any():
         return ops
     key = [*_SIGNATURE, "stated"]
-    distinct = ops.filter(is_untyped).select(key).unique(maintain_order=True)
+    distinct = ops.filter(is_clear).select(key).unique(maintain_order=True)
     rows = []
     for *signature, stated in distinct.iter_rows():
         call = parse_call(*signature)
-        work = call and compute_work(call._replace(types=(stated,) * len(call.shapes)))
+        work = call and compute_work(call.set_types(stated))
         rows.append(tuple(getattr(work, c) for c in _WORK) if work else (None,) * len(_WORK))
     again = pl.DataFrame(rows, schema={f"{c}_again": t for c, t in _WORK.items()}, orient="row")
     joined = ops.join(distinct.hstack(again), on=key, how="left", nulls_equal=True, maintain_order="left")
