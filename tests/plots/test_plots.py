@@ -77,6 +77,7 @@ def test_every_figure_of_every_kind_of_capture() -> None:
         "ncu/ncu_roofline_raw.csv",
         "omp.sqlite",
         "ddp2.sqlite",
+        "why/recommender.pt.trace.json.gz",
     ):
         with tk.load(FIXTURES / name) as trace:
             for figure in FIGURES:
@@ -112,6 +113,21 @@ def test_nothing_to_draw_says_what_to_record() -> None:
         pytest.raises(tk.errors.MissingTableError, match="no kernel with both floating-point operations and DRAM"),
     ):
         trace.plot.roofline()
+
+
+@pytest.mark.core
+def test_the_roofline_of_ops() -> None:
+    with tk.load(FIXTURES / "why" / "recommender.pt.trace.json.gz") as trace:
+        rows = trace.report("op_roofline").frame().drop_nulls("TFLOP/s")
+        shown = trace.plot.op_roofline()
+    roofs, points = ([trace for trace in shown.data if trace.mode == mode] for mode in ("lines", "markers"))
+    peaks = dict(rows.select("Type", "Peak TFLOP/s").unique().drop_nulls().iter_rows())
+    assert {roof.name: roof.y[2] for roof in roofs} == {f"Peak of {name}": peak for name, peak in peaks.items()}
+    for roof in roofs:
+        assert roof.y[0] == pytest.approx(roof.x[0] * rows["Peak GB/s"][0] / 1000)
+    positive = rows.filter(pl.col("TFLOP/s") > 0)["FLOP/Byte"]
+    assert sorted(x for trace in points for x in trace.x) == sorted(positive)
+    assert "TFLOP/s at" in hover(points[0])
 
 
 def test_colors_have_contrast_to_the_background() -> None:

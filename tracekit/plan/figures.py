@@ -296,6 +296,20 @@ class Plots:
         """
         return self._draw("roofline", dark=dark)
 
+    def op_roofline(self, count: int = 200, *, dark: bool = False) -> Figure:
+        """Draw the roofline of the ops whose work is known, as the report ``op_roofline`` computes it.
+
+        Each point is an op with shapes and types, and the lines are the bandwidth of the memory and the peak rates.
+
+        Args:
+            count: Maximum number of ops, those with the largest GPU time.
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: The capture has no op whose work is known.
+        """
+        return self._draw("op_roofline", count=count, dark=dark)
+
     def nvtx(self, *, dark: bool = False) -> Figure:
         """Draw the tree of NVTX range paths as an icicle chart.
 

@@ -44,6 +44,7 @@ FIGURES = {
     "communication_overlap": Drawing("steps:draw_communication_overlap"),
     "metrics": Drawing("lines:draw_gpu_metrics"),
     "roofline": Drawing("lines:draw_roofline"),
+    "op_roofline": Drawing("lines:draw_op_roofline", 200),
     "nvtx": Drawing("icicles:draw_nvtx_tree"),
     "stacks": Drawing("icicles:draw_call_stacks"),
 }

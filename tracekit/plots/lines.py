@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
@@ -31,6 +31,7 @@ _LIMITERS = {
     "SM- and memory-limited": COLORS[6],
     "latency-limited": COLORS[0],
 }
+_LIMITS = {"compute": COLORS[2], "memory": COLORS[1], "latency": COLORS[0], "launch": COLORS[3]}
 _HOVER = "%{customdata}<extra></extra>"
 
 
@@ -69,6 +70,64 @@ def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     drawn = create_figure(traces, dark=dark, title="Roofline", x_title=x, y_title=y)
     drawn.update_layout(legend_y=-0.25, showlegend=True)
     return drawn.update_xaxes(type="log").update_yaxes(type="log")
+
+
+def draw_op_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the FLOP/s of ops over their FLOP per byte, together with the peak rates of their types.
+
+    Args:
+        rows: Rows of the report ``op_roofline`` with positive coordinates, which logarithmic axes require.
+        dark: Whether to use the dark template.
+    """
+    traces = []
+    peaks = rows.group_by("Type").agg(pl.col("Peak TFLOP/s", "Peak GB/s").max()).drop_nulls().sort("Peak TFLOP/s")
+    for type_, math, memory in peaks.iter_rows():
+        ridge = 1000 * math / memory
+        low, high = min(_get_extreme(rows, "min") / 2, ridge / 10), max(_get_extreme(rows, "max") * 2, ridge * 10)
+        hover = [f"{memory:,.0f} GB/s", f"{type_}: {math:,.1f} TFLOP/s from {ridge:,.1f} FLOP/byte on", f"{type_}"]
+        traces.append(
+            import_graph_objects().Scatter(
+                x=[low, ridge, high],
+                y=[low * memory / 1000, math, math],
+                mode="lines",
+                name=f"Peak of {type_}",
+                line={"color": COLORS[8], "width": 2},
+                customdata=hover,
+                hovertemplate=_HOVER,
+            )
+        )
+    longest = max(rows["GPU Time (ns)"].to_list(), default=0) or 1
+    for limit in rows["Limited By"].unique(maintain_order=True).to_list():
+        chosen = rows.filter(pl.col("Limited By").eq_missing(pl.lit(limit, pl.String))).rows(named=True)
+        hover = [
+            f"{format_hover_name(r['Op'])}<br>{format_hover_name(r['Shapes'])}"
+            f"<br>{r['TFLOP/s']:,.3f} TFLOP/s at {r['FLOP/Byte']:,.3f} FLOP/byte"
+            f"<br>{format_integer(r['Instances'])} calls, {format_nanoseconds(r['GPU Time (ns)'])}"
+            for r in chosen
+        ]
+        points = import_graph_objects().Scatter(
+            x=[r["FLOP/Byte"] for r in chosen],
+            y=[r["TFLOP/s"] for r in chosen],
+            mode="markers",
+            name="Unknown" if limit is None else f"Limited by {limit}",
+            marker={
+                "color": _LIMITS.get(limit or "", COLORS[7]),
+                "size": [8 + 22 * (r["GPU Time (ns)"] / longest) ** 0.5 for r in chosen],
+                "opacity": 0.85,
+                "line": {"width": 1},
+            },
+            customdata=hover,
+            hovertemplate=_HOVER,
+        )
+        traces.append(points)
+    x, y = "Arithmetic intensity (FLOP per byte)", "Performance (TFLOP/s)"
+    drawn = create_figure(traces, dark=dark, title="Roofline of ops", x_title=x, y_title=y)
+    drawn.update_layout(legend_y=-0.25, showlegend=True)
+    return drawn.update_xaxes(type="log").update_yaxes(type="log")
+
+
+def _get_extreme(rows: pl.DataFrame, name: Literal["min", "max"]) -> float:
+    return float(getattr(rows["FLOP/Byte"], name)())
 
 
 def _draw_roof_line(rows: pl.DataFrame) -> Any:

@@ -14,6 +14,10 @@ from tracekit.registry.tables import count_rows
 if TYPE_CHECKING:
     from tracekit.core.figures import FigureInputs, Frames
 
+HINT_OF_SHAPES = (
+    "record shapes, with torch.profiler.profile(record_shapes=True) or torch.autograd.profiler.emit_nvtx("
+    "record_shapes=True)"
+)
 _DURATION = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time_ns")
 _COUNT = pl.len().cast(pl.Int64).alias("count")
 _LARGEST_FIRST = ["time_ns", "name"]
@@ -54,6 +58,17 @@ def roofline(inputs: FigureInputs) -> pl.DataFrame:
     if rows.is_empty():
         message = "the capture has no kernel with both floating-point operations and DRAM traffic"
         raise MissingTableError(message, hint=HINT)
+    return rows
+
+
+def op_roofline(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the ops of the report ``op_roofline`` with positive coordinates, which logarithmic axes require."""
+    if not count_rows(inputs.view.tables, "kernels"):
+        raise MissingTableError("the capture has no kernels")
+    rows = inputs.view.report("op_roofline").frame().filter(pl.col("FLOP/Byte") > 0, pl.col("TFLOP/s") > 0)
+    if rows.is_empty():
+        message = "the capture has no op whose work is known from the recorded shapes of its inputs"
+        raise MissingTableError(message, hint=HINT_OF_SHAPES)
     return rows
 
 
