@@ -21,6 +21,7 @@ from tracekit.core.correlate import Activities, Ranges
 from tracekit.core.series import decode_categories
 from tracekit.core.tensor_cores import uses_tensor_cores_expr
 from tracekit.core.work.arguments import parse_call, parse_names, payload_exprs
+from tracekit.core.work.compiled import compute_compiled_work
 from tracekit.core.work.formulas import compute_work
 from tracekit.system.sorting import create_series
 
@@ -58,7 +59,8 @@ class OpWork(NamedTuple):
     """The work of the ops of a capture.
 
     Attributes:
-        ops: One row per op that launched kernels and whose work is known: ``range_id``, ``name``, ``shapes`` and
+        ops: One row per op that launched kernels and whose work is known: ``range_id`` (negative for a kernel of a
+            graph that XLA made of a program, which has no range of its own), ``name``, ``shapes`` and
             ``types`` (JSON, null if they were not recorded), ``kind``, ``type``, ``flop``, ``read_bytes``,
             ``written_bytes``, ``kernel_count`` and ``gpu_time_ns`` (sum of the durations of its kernels).
         kernels: One row per kernel, in the order of the table: ``kernel_id`` and ``range_id`` of its op, which is null
@@ -107,9 +109,14 @@ def compute_op_work(frames: Frames) -> OpWork:
     signatures = signatures.with_columns(_compact_json(signatures[c]) for c in ("shapes", "types")).hstack(computed)
     work = signed.join(signatures.with_row_index("signature"), on="signature", maintain_order="left")
     work = work.filter(pl.col("kind").is_not_null())
-    owner = _find_owners(launches, work)
-    owned = launches.kernels.with_columns(owner=owner)
     ids = frames("nvtx_ranges").select("range_id").collect().to_series()
+    compiled, in_graphs = compute_compiled_work(frames, rows, launches.kernels, launches.parent)
+    work = pl.concat([work, compiled], how="diagonal_relaxed")
+    owner = _find_owners(launches, work)
+    work = pl.concat([work, in_graphs.drop("kernel")], how="diagonal_relaxed")
+    owner = owner.scatter(in_graphs["kernel"], in_graphs["row"])
+    ids = pl.concat([ids, pl.int_range(-1, -in_graphs.height - 1, -1, eager=True)])
+    owned = launches.kernels.with_columns(owner=owner)
     ops = _refine_types(_sum_kernels(work, owned), owned)
     kernels = owned.select("kernel_id", range_id=ids.gather(owner))
     return OpWork(
