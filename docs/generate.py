@@ -7,6 +7,7 @@ blocks marked ``console``, the lines after ``$ command`` are its output, run in 
 from __future__ import annotations
 
 import ast
+import csv
 import inspect
 import json
 import os
@@ -386,6 +387,25 @@ def code(path: str) -> str:
     return f"```{Path(path).suffix.removeprefix('.')}\n{(ROOT / path).read_text('utf-8')}```\n"
 
 
+def counted_work(path: str) -> str:
+    """Return a table of computed and counted operations, and the reason for each difference."""
+    with (ROOT / path).open(encoding="utf-8") as file:
+        rows = [
+            (
+                _escape_markdown(row["case"].split(" ", 2)[2]),
+                row["type"],
+                f"{int(row['computed_flop']) / 1e9:,.3f}",
+                f"{int(row['counted_flop']) / 1e9:,.3f}",
+                f"{(int(row['computed_flop']) / int(row['counted_flop']) - 1) * 100:+.1f} %",
+                row["reason"],
+            )
+            for row in csv.DictReader(file)
+            if row["computed_flop"]
+        ]
+    heads = ("call", "type", "computed GFLOP", "counted GFLOP", "difference", "reason")
+    return "\n".join([*_grid(heads, rows), ""])
+
+
 def _grid(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     """Return the lines of a Markdown table."""
     return [f"| {' | '.join(r)} |" for r in (heads, ("---",) * len(heads), *rows)]
@@ -415,6 +435,7 @@ _GENERATORS = (
     recipe_list,
     formats,
     exporter_options,
+    counted_work,
     *_VERSION_GENERATORS,
     code,
 )
