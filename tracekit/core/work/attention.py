@@ -167,6 +167,8 @@ FORMULAS: dict[str, Formula] = {
     "aten::_scaled_dot_product_flash_attention_for_cpu": functools.partial(_attend_with_flag, causal=4),
     "aten::_scaled_dot_product_efficient_attention": functools.partial(_attend_with_flag, causal=6),
     "aten::_scaled_dot_product_cudnn_attention": functools.partial(_attend_with_flag, causal=6),
+    "aten::_cudnn_attention_forward": functools.partial(_attend_with_flag, causal=10),
+    "aten::_cudnn_attention_backward": functools.partial(_attend_with_flag, causal=14, first=1, backward=True),
     "aten::_scaled_dot_product_fused_attention_overrideable": functools.partial(_attend_with_flag, causal=5),
     "aten::_scaled_dot_product_flash_attention_backward": functools.partial(
         _attend_with_flag, causal=11, first=1, backward=True

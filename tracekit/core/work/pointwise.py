@@ -29,6 +29,9 @@ _BOOL, _INT64 = ScalarType("bool", 1), ScalarType("int64", 8)
 _FLOATS = ("fp64", "fp32", "bf16", "fp16", "fp8", "complex32", "complex64", "complex128")
 _ADAM, _ADAMW, _SGD, _ADAGRAD = 13, 14, 2, 6
 _SILU_AND_MUL, _ROTATION = 5, 3
+_LISTS_OF_OPTIMIZERS = {"aten::_fused_adam": 4, "aten::_fused_adamw": 4}
+"""Number of lists of tensors with dimensions in the arguments of an optimizer, unless it has optional ones."""
+_PAIR = 2
 Formula = Callable[[OpCall], Work]
 
 
@@ -72,7 +75,9 @@ def _compute_pointwise(
     return Work(kind, factor * elements, add_bytes(*operands), count_bytes(result, scalar_type))
 
 
-def _update_lists(call: OpCall, lists: int, *, factor: int, written: tuple[int, ...] = (0,)) -> Work:
+def _update_lists(
+    call: OpCall, lists: int, *, factor: int, written: tuple[int, ...] = (0,), reads: bool = True
+) -> Work:
     """Return the work of an op on lists of tensors, such as ``_foreach_add_``.
 
     Args:
@@ -80,14 +85,31 @@ def _update_lists(call: OpCall, lists: int, *, factor: int, written: tuple[int, 
         lists: Number of arguments that may be lists of tensors of the same shapes.
         factor: Number of operations for each element of the first list.
         written: Numbers of the lists that are written.
+        reads: Whether the lists are read.
     """
     tensors = [call.list_tensors(index) for index in range(lists)]
     if not tensors[0]:
-        raise UnknownWorkError
+        tensors = _split_lists(call, lists)
     flop = factor * sum(t.element_count for t in tensors[0])
-    read = sum_sizes(*(add_bytes(*each) for each in tensors))
+    read = sum_sizes(*(add_bytes(*each) for each in tensors)) if reads else 0
     kind = OPTIMIZER if factor > 1 else POINTWISE if factor else COPY
     return Work(kind, flop, read, sum_sizes(*(add_bytes(*tensors[index]) for index in written if index < lists)))
+
+
+def _split_lists(call: OpCall, lists: int) -> list[list[Tensor]]:
+    """Return the tensors of an op whose lists were recorded one after another, as ``emit_nvtx`` does.
+
+    Raises:
+        UnknownWorkError: It is not certain where the lists begin: they have different shapes, or a list may be missing.
+    """
+    tensors = [t for t in map(call.find_tensor, range(len(call.shapes))) if t is not None]
+    count = _LISTS_OF_OPTIMIZERS.get(call.name.removesuffix("_"), lists)
+    size = len(tensors) // count
+    parts = [tensors[i * size : (i + 1) * size] for i in range(count)]
+    is_certain = count == 1 or count > _PAIR
+    if not size or size * count != len(tensors) or not is_certain or any(part != parts[0] for part in parts):
+        raise UnknownWorkError
+    return parts + [[] for _ in range(lists - count)]
 
 
 def _copy_into(call: OpCall) -> Work:
@@ -109,8 +131,8 @@ def _copy(call: OpCall, dtype: int = -1) -> Work:
 
 
 def _fill(call: OpCall) -> Work:
-    """Return the work of an op that overwrites its first argument."""
-    target = call.find_any_tensor(0)
+    """Return the work of an op that overwrites its first tensor."""
+    target = next((t for t in map(call.find_any_tensor, range(len(call.shapes))) if t is not None), None)
     if target is None:
         raise UnknownWorkError
     return Work(COPY, 0, 0, add_bytes(target))
@@ -123,7 +145,7 @@ def _draw(call: OpCall) -> Work:
 
 def _concatenate(call: OpCall) -> Work:
     """Return the work of ``cat`` and ``stack``."""
-    parts = call.list_tensors(0)
+    parts = call.list_tensors(0) or [t for t in map(call.find_tensor, range(len(call.shapes))) if t is not None]
     if not parts:
         raise UnknownWorkError
     moved = add_bytes(*parts)
@@ -146,6 +168,14 @@ def _select_rows(call: OpCall) -> Work:
     shape[axis] = index.shape[0]
     moved = count_bytes(tuple(shape), source.type)
     return Work(COPY, 0, sum_sizes(moved, add_bytes(index)), moved)
+
+
+def _scatter(call: OpCall, *, adds: bool = False) -> Work:
+    """Return the work of an op that writes or adds a source to places in a target: target, dimension, index, source."""
+    index, source = call.get_tensor(2), call.get_tensor(3)
+    moved = add_bytes(source)
+    flop = source.element_count if adds else 0
+    return Work(COPY, flop, sum_sizes(moved, add_bytes(index), moved if adds else 0), moved)
 
 
 def _select_by_tensors(call: OpCall) -> Work:
@@ -256,7 +286,7 @@ _TERNARY = ("addcmul", "addcdiv", "lerp", "where", "mse_loss_backward", "smooth_
 _FILLS = ("fill", "zero", "zeros_like", "ones_like", "full_like", "eye", "arange")
 _DRAWS = ("normal", "uniform", "bernoulli", "random", "exponential", "log_normal", "cauchy", "geometric")
 _COPIES = ("clone", "contiguous", "tril", "triu", "flip", "roll", "repeat_interleave", "alias_copy", "view_copy")
-_OF_ONE_LIST = ("neg", "sqrt", "exp", "reciprocal", "abs", "zero", "clamp_min", "clamp_max", "sigmoid", "tanh")
+_OF_ONE_LIST = ("neg", "sqrt", "exp", "reciprocal", "abs", "clamp_min", "clamp_max", "sigmoid", "tanh")
 _OF_TWO_LISTS = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 _OF_THREE_LISTS = ("addcmul", "addcdiv", "lerp")
 _COLLECTIVES = ("all_reduce", "broadcast", "send", "recv", "reduce", "all_to_all")
@@ -294,6 +324,8 @@ FORMULAS: dict[str, Formula] = {
     "aten::gather": _gather,
     "aten::index_select": _select_rows,
     "aten::index": _select_by_tensors,
+    **{f"aten::{name}": _scatter for name in ("index_copy", "scatter")},
+    **{f"aten::{name}": functools.partial(_scatter, adds=True) for name in ("index_add", "scatter_add")},
     "aten::embedding": _look_up,
     "aten::embedding_dense_backward": _look_up_backward,
     "aten::native_dropout": _drop,
@@ -302,6 +334,7 @@ FORMULAS: dict[str, Formula] = {
     **{f"aten::_foreach_{n}": functools.partial(_update_lists, lists=2, factor=1) for n in _OF_TWO_LISTS},
     **{f"aten::_foreach_{n}": functools.partial(_update_lists, lists=3, factor=1) for n in _OF_THREE_LISTS},
     **_OPTIMIZERS,
+    "aten::_foreach_zero": functools.partial(_update_lists, lists=1, factor=0, reads=False),
     "aten::_foreach_copy": functools.partial(_update_lists, lists=2, factor=0),
     **_fused(
         "_C::silu_and_mul", "_C::gelu_and_mul", "_C::gelu_tanh_and_mul", "sgl_kernel::silu_and_mul", formula=_gate
