@@ -23,68 +23,74 @@ INLINE row get_row(double *rows, uint32_t number, uint32_t width) {
   return (row){first, first + width, first + width + width};
 }
 
-/* Compute how much likelier each item of the second sequence makes the item `i` of the first one. */
-static void weigh(const alignment_parameters *p, const arrays *a, uint32_t i) {
-  uint32_t first = (uint32_t)a->first_columns[i + 1], others = p->others, items = p->items;
-  for (uint32_t k = 0; k < p->width; k++) {
-    if (first + k == 0 || first + k > others) {
-      a->weights[k] = 0;
-      continue;
-    }
-    uint32_t j = first + k - 1;
-    double weight = a->gains[LEVELS * others + j];
-    for (uint32_t level = 0; level < LEVELS; level++)
-      if (a->item_codes[level * items + i] == a->other_codes[level * others + j])
-        weight += a->gains[level * others + j];
-    a->weights[k] = weight;
+/* Keep numbers away from those that processors handle slowly, or not at all. */
+INLINE double clamp(double value, const double *t) {
+  if (value < t[TINY]) return 0;
+  return value > t[HUGE] ? t[HUGE] : value;
+}
+
+/* Compute how much likelier each of the others makes the item before row i, for the columns of row i. */
+INLINE void weigh(const alignment_parameters *p, const arrays *a, uint32_t i, double *weights) {
+  uint32_t first = (uint32_t)a->first_columns[i], others = p->others, items = p->items, width = p->width;
+  uint32_t begin = first == 0, end = first + width > others + 1 ? others + 1 - first : width;
+  for (uint32_t k = 0; k < width; k++) weights[k] = 0;
+  uint32_t shift = first - 1;
+  for (uint32_t k = begin; k < end; k++) weights[k] = a->gains[LEVELS * others + shift + k];
+  for (uint32_t level = 0; level < LEVELS; level++) {
+    int32_t code = a->item_codes[level * items + i - 1];
+    const int32_t *codes = a->other_codes + level * others;
+    const double *gains = a->gains + level * others;
+    for (uint32_t k = begin; k < end; k++) weights[k] += codes[shift + k] == code ? gains[shift + k] : 0;
   }
 }
 
 /* Compute row i > 0 of the forward probabilities from the previous row. Return their sum, by which they are divided. */
-INLINE double step_forward(const alignment_parameters *p, const arrays *a, uint32_t i, row previous, row current) {
+INLINE double step_forward(const alignment_parameters *p, const arrays *a, uint32_t i, const double *weights,
+                           row previous, row current) {
   const double *t = a->transitions;
   uint32_t width = p->width, columns = p->others + 1, first = (uint32_t)a->first_columns[i];
   uint32_t shift = first - (uint32_t)a->first_columns[i - 1];
-  double sum = 0;
-  weigh(p, a, i - 1);
-  for (uint32_t k = 0; k < width; k++) {
+  uint32_t end = first + width > columns ? columns - first : width;
+  for (uint32_t k = 0; k < STATES * width; k++) current.match[k] = 0;
+  uint32_t begin = shift == 0, stop = width + 1 > shift ? width + 1 - shift : 0;
+  for (uint32_t k = begin; k < end && k < stop; k++) {
+    uint32_t above = k + shift - 1;
+    current.match[k] = weights[k] * (previous.match[above] * t[0] + previous.insert[above] * t[3] +
+                                     previous.skip[above] * t[6]);
+  }
+  for (uint32_t k = 0; k < end && k + shift < width; k++) {
     uint32_t above = k + shift;
-    double match = 0, insert = 0, skip = 0;
-    if (first + k < columns) {
-      if (above >= 1 && above - 1 < width)
-        match = a->weights[k] * (previous.match[above - 1] * t[0] + previous.insert[above - 1] * t[3] +
-                                 previous.skip[above - 1] * t[6]);
-      if (above < width) insert = previous.match[above] * t[1] + previous.insert[above] * t[4] + previous.skip[above] * t[7];
-      if (k) skip = current.match[k - 1] * t[2] + current.insert[k - 1] * t[5] + current.skip[k - 1] * t[8];
-    }
-    current.match[k] = match;
-    current.insert[k] = insert;
+    current.insert[k] = previous.match[above] * t[1] + previous.insert[above] * t[4] + previous.skip[above] * t[7];
+  }
+  double sum = 0, skip = 0;
+  for (uint32_t k = 0; k < end; k++) {
     current.skip[k] = skip;
-    sum += match + insert + skip;
+    sum += current.match[k] + current.insert[k] + skip;
+    skip = clamp(current.match[k] * t[2] + current.insert[k] * t[5] + skip * t[8], t);
   }
   if (sum == 0) return 1;
-  for (uint32_t k = 0; k < STATES * width; k++) current.match[k] /= sum;
+  double factor = 1 / sum;
+  for (uint32_t k = 0; k < STATES * width; k++) current.match[k] = clamp(current.match[k] * factor, t);
   return sum;
 }
 
 /* Compute row i of the backward probabilities from the next row, divided by the scale of that row. */
-INLINE void step_backward(const alignment_parameters *p, const arrays *a, uint32_t i, row next, row current) {
+INLINE void step_backward(const alignment_parameters *p, const arrays *a, uint32_t i, const double *weights, row next,
+                          row current) {
   const double *t = a->transitions;
   uint32_t width = p->width, columns = p->others + 1, first = (uint32_t)a->first_columns[i];
   uint32_t shift = (uint32_t)a->first_columns[i + 1] - first;
-  double scale = a->scales[i];
-  weigh(p, a, i);
+  double factor = 1 / a->scales[i], skip = 0;
   for (uint32_t k = width; k-- > 0;) {
-    double match = 0, insert = 0, skip = 0;
+    double match = 0, insert = 0;
     if (first + k < columns) {
-      if (k + 1 >= shift && k + 1 - shift < width)
-        match = a->weights[k + 1 - shift] * next.match[k + 1 - shift] / scale;
-      if (k >= shift) insert = next.insert[k - shift] / scale;
-      if (k + 1 < width) skip = current.skip[k + 1];
+      uint32_t below = k + 1 - shift;
+      if (k + 1 >= shift && below < width) match = weights[below] * next.match[below] * factor;
+      if (k >= shift) insert = next.insert[k - shift] * factor;
     }
-    current.match[k] = match * t[0] + insert * t[1] + skip * t[2];
-    current.insert[k] = match * t[3] + insert * t[4] + skip * t[5];
-    current.skip[k] = match * t[6] + insert * t[7] + skip * t[8];
+    current.match[k] = clamp(match * t[0] + insert * t[1] + skip * t[2], t);
+    current.insert[k] = clamp(match * t[3] + insert * t[4] + skip * t[5], t);
+    skip = current.skip[k] = clamp(match * t[6] + insert * t[7] + skip * t[8], t);
   }
 }
 
@@ -148,7 +154,8 @@ EXPORT(alignment) {
   row previous = current;
   for (uint32_t i = 1; i <= items; i++) {
     current = i % spacing ? get_row(a->block, i % 2, width) : get_row(a->kept, i / spacing, width);
-    a->scales[i - 1] = step_forward(p, a, i, previous, current);
+    weigh(p, a, i, a->weights);
+    a->scales[i - 1] = step_forward(p, a, i, a->weights, previous, current);
     previous = current;
   }
   double total = 0;
@@ -165,12 +172,14 @@ EXPORT(alignment) {
     previous = get_row(a->kept, kept, width);
     for (uint32_t i = base + 1; i <= last; i++) {
       current = get_row(a->block, i - base - 1, width);
-      step_forward(p, a, i, previous, current);
+      double *weights = a->weights + (uint64_t)(i - base - 1) * width;
+      weigh(p, a, i, weights);
+      step_forward(p, a, i, weights, previous, current);
       previous = current;
     }
     for (uint32_t i = last; i > base; i--) {
       choose_groups(p, a, i, get_row(a->block, i - base - 1, width), next);
-      step_backward(p, a, i - 1, next, other);
+      step_backward(p, a, i - 1, a->weights + (uint64_t)(i - base - 1) * width, next, other);
       row done = next;
       next = other;
       other = done;

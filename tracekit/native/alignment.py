@@ -38,13 +38,20 @@ CHOICES: Final = 4
 MIN_MASS: Final = 1e-5
 """Probability below which a place is ignored."""
 _STATES: Final = 3
-_INSERT_SHARE, _MIN_MASS = _STATES**2, _STATES**2 + 1
+_SHARES: Final = ("INSERT_SHARE", "MIN_MASS", "TINY", "HUGE")
+"""Numbers that follow the transitions in their array."""
+_TINY, _HUGE = 1e-250, 1e250
 _MASSES: Final = -4
 """Position of the array of masses, which has to be cleared."""
 PROGRAM: Final = Program(
     "alignment",
     {"alignment": ("items", "others", "width", "spacing", "arrays")},
-    {"LEVELS": LEVELS, "CHOICES": CHOICES, "STATES": _STATES, "INSERT_SHARE": _INSERT_SHARE, "MIN_MASS": _MIN_MASS},
+    {
+        "LEVELS": LEVELS,
+        "CHOICES": CHOICES,
+        "STATES": _STATES,
+        **{name: _STATES**2 + number for number, name in enumerate(_SHARES)},
+    },
 )
 _TABLE: Final = PARAMETERS + 4 * MAX_PARAMETERS
 _MIN_BYTES: Final = 1 << 20
@@ -125,13 +132,13 @@ class Aligner:
         ends = np.full(others + 1, model.end_share)
         starts = ends.copy()
         starts[0] = ends[-1] = 1
-        shares = np.array([*model.transitions.ravel(), model.insert_share, MIN_MASS])
+        shares = np.array([*model.transitions.ravel(), model.insert_share, MIN_MASS, _TINY, _HUGE])
         inputs: list[npt.NDArray[Any]] = [*pair[:-1], shares, starts, ends]
         outputs: list[tuple[type[np.generic], int]] = [
             *((np.int32, items * CHOICES), (np.int32, items * CHOICES), (np.float64, items * CHOICES)),
             *((np.float64, items), (np.float64, items), (np.float64, 1)),
             *((np.float64, row * (items // spacing + 1)), (np.float64, row * spacing), (np.float64, row)),
-            *((np.float64, row), (np.float64, pair.width), (np.float64, groups), (np.float64, groups)),
+            *((np.float64, row), (np.float64, pair.width * spacing), (np.float64, groups), (np.float64, groups)),
             *((np.int32, groups), (np.int32, groups)),
         ]
         views = self._allocate([*((a.dtype.type, a.size) for a in inputs), *outputs])

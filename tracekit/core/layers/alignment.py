@@ -65,7 +65,7 @@ _CHANCE_ODDS: Final = 0.05
 """Odds, before kernels are compared, that a replay has nothing to do with a recorded step."""
 _INSERT_SHARE: Final = 0.9
 """Probability that a kernel between two kernels of the same layer belongs to this layer."""
-_END_SHARE: Final = 0.1
+_END_SHARE: Final = 0.5
 """Weight of a replay that lacks the beginning of a step, and of one that lacks its end."""
 
 
@@ -96,12 +96,17 @@ class _Regime(NamedTuple):
         return AlignmentModel(np.array(transitions), _END_SHARE, _INSERT_SHARE)
 
 
+_SAME = (0.93, 0.02, 0.02, 0.02, 0.01)
+_SIMILAR = (0.30, 0.40, 0.15, 0.10, 0.05)
+_MIXED = (0.45, 0.15, 0.15, 0.15, 0.10)
 _REGIMES: Final = (
-    _Regime((0.93, 0.02, 0.02, 0.02, 0.01), insert=0.01, skip=0.01, stay=0.97),
-    _Regime((0.30, 0.40, 0.15, 0.10, 0.05), insert=0.02, skip=0.02, stay=0.95),
-    _Regime((0.45, 0.15, 0.15, 0.15, 0.10), insert=0.15, skip=0.15, stay=0.60),
+    _Regime(_SAME, insert=0.01, skip=0.01, stay=0.9),
+    _Regime(_SAME, insert=0.05, skip=0.08, stay=0.5),
+    _Regime(_SIMILAR, insert=0.02, skip=0.02, stay=0.9),
+    _Regime(_MIXED, insert=0.15, skip=0.15, stay=0.6),
 )
-"""The same kernels; the same kernels with other shapes or algorithms; kernels of which many were fused."""
+"""The same kernels; the same kernels, of which many are missing or additional; the same kernels with other shapes or
+algorithms; kernels of which many were fused."""
 _GOOD_SHARE: Final = 0.7
 """Share of the highest possible logarithm of the odds at which further regimes are not tried."""
 _MAX_LOG_ODDS: Final = 500.0
