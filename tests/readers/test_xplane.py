@@ -102,7 +102,10 @@ def test_events_are_those_of_the_trace_viewer() -> None:
     assert sorted(kernels) == expected["/device:GPU:0"]
     assert sorted(r[1:] for r in on_host) == sorted(r[1:] for r in expected["/host:CPU"])
     listed = {name for name, *_ in expected["/host:CPU"]} | {"ThenExecuteCallback:GetEventForComputeStreamSyncPoint"}
-    is_listed = (name in listed or re.sub(r"\((\d+)\):", r":\1", f"${name}") in listed for name, *_ in on_host)
+    is_listed = (
+        name.split("#step_num")[0] in listed or re.sub(r"\((\d+)\):", r":\1", f"${name}") in listed
+        for name, *_ in on_host
+    )
     assert {name for (name, *_), known in zip(on_host, is_listed, strict=True) if not known} == {
         "Thunk:#hlo_op=command_buffer_1,hlo_module=jit_step,program_id=4640#",
         "XlaModule:#hlo_module=jit_step#",
@@ -127,11 +130,12 @@ def test_what_a_profile_of_jax_says() -> None:
         assert [first[c] for c in shown] == ["gemm_fusion_dot_6", 256, 128, 106, 65_584, 2]
         assert first["graph_node_id"] == 2 << 32
         assert trace.frame("memory_events").select("operation", "bytes").collect().height == 90
-        steps = trace.frame("nvtx_ranges").filter(pl.col("name") == "train").select("payload_text").collect()
-        assert json.loads(steps["payload_text"][4]) == {"_r": 1, "step_num": 4}
+        ranges = trace.frame("nvtx_ranges").filter(pl.col("name") == "train#step_num=4#").collect()
+        assert json.loads(ranges["payload_text"][0]) == {"_r": 1, "step_num": 4}
+        assert ranges["domain"].to_list() == [None]
         linked = trace.correlate().frame("kernels").select("range_name", "range_path", "process_id").collect()
     assert linked["range_name"].null_count() == 0
-    assert linked["range_path"].cast(pl.String).str.starts_with("train/").all()
+    assert linked["range_path"].cast(pl.String).str.starts_with("train#step_num=").all()
     assert linked["process_id"].unique().to_list() == [784]
 
 
@@ -139,7 +143,9 @@ def test_ops_are_those_of_the_programs() -> None:
     with tk.load(FIXTURE) as trace:
         ops = trace.rollup().frame("ops").collect()
         instructions = trace.frame("hlo_instructions").collect()
-    assert ops.filter(pl.col("kernel_count") > 0)["op_name"].to_list() == ["jit_step/command_buffer_1"]
+    assert ops.filter(pl.col("kernel_count") > 0)["op_name"].to_list() == [
+        "train#step_num=*#/jit_step/command_buffer_1"
+    ]
     step = instructions.filter(pl.col("program") == "jit_step")
     assert {*step["program_id"]} == {4640}
     dot = step.filter(pl.col("name") == "dot.17").row(0, named=True)
@@ -242,7 +248,7 @@ def test_threads_of_api_calls_are_those_of_their_ranges(tmp_path: Path) -> None:
     host.line(
         -77,
         "python3/-77",
-        ("outer", 0, 100_000, {"step_num": 3, "f": 0.5, "nan": float("nan"), "b": b"x", "_src": "y"}),
+        ("outer", 0, 100_000, {"step": 3, "f": 0.5, "nan": float("nan"), "b": b"x", "_src": "y"}),
         ("dot.1", 1_000, 9_000, {}),
         ("dot.1", 20_000, 9_000, {}),
         ("jit_f:XLA GPU module", 500, 50_000, {}),
@@ -292,7 +298,7 @@ def test_threads_of_api_calls_are_those_of_their_ranges(tmp_path: Path) -> None:
         (13, 9, 10, "tensorflow-core", "Conv2D: conv/Conv2D"),
     }
     outer = ranges.filter(pl.col("name") == "outer")["payload_text"][0]
-    assert json.loads(outer) == {"step_num": 3, "f": 0.5, "nan": "nan", "b": None}
+    assert json.loads(outer) == {"step": 3, "f": 0.5, "nan": "nan", "b": None}
     assert [(c["name"], c["api"]) for c in calls[2:5]] == [
         ("hipLaunchKernel", "HIP runtime"),
         ("cudaMemcpy", "CUDA runtime"),

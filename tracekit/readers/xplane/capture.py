@@ -256,7 +256,7 @@ def _add_annotations_of_activities(calls: pl.DataFrame, activities: devices.GpuA
 def _describe_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     """Add the declared columns of the domain and of the payload."""
     return ranges.with_columns(
-        domain_id=pl.col("domain").replace_strict(thunks.DOMAINS, return_dtype=pl.Int64),
+        domain_id=pl.col("domain").replace_strict(thunks.DOMAINS, default=0, return_dtype=pl.Int64),
         payload_type=pl.when(pl.col("payload").is_not_null()).then(pl.lit("json")),
         payload_text="payload",
     )

@@ -23,6 +23,7 @@ HOST = re.compile(r"/host:")
 _OPERATIONS = {"MemoryAllocation": "Allocation", "MemoryDeallocation": "Deallocation"}
 _IGNORED = ("_src",)
 """EventValues that are not shown: the source file of the profiler that recorded an event."""
+_STEP = "step_num"
 _API_THREAD = "Host Threads/"
 MAX_CANDIDATES = 256
 """Maximum number of lines that are compared with the threads of API calls."""
@@ -112,7 +113,7 @@ class _Batch:
         payload = pl.Series(
             "payload", convert_to_frame(pa.table({"payload": self._values.to_json(_IGNORED)}))["payload"]
         )
-        others = self._spans.with_columns(payload).filter(~is_call & ~is_memory)
+        others = self._spans.with_columns(payload, name=self._name_steps()).filter(~is_call & ~is_memory)
         has_duration = has_duration.filter(~is_call & ~is_memory)
         return {
             "ranges": others.filter(has_duration),
@@ -120,6 +121,13 @@ class _Batch:
             "calls": self._spans.hstack(annotations).filter(is_call),
             "memory": self._memory.drop_nulls("device_id"),
         }
+
+    def _name_steps(self) -> pl.Series:
+        """Return the name of each event, to which the number of the step is added if it is the annotation of a step."""
+        number = pl.DataFrame(convert_to_frame(pa.table({"n": build_number_array(*self._values.get_integers(_STEP))})))
+        numbered = pl.format("{}#step_num={}#", "name", "n").cast(pl.Categorical)
+        names = pl.concat([self._spans.select("name"), number], how="horizontal")
+        return names.select(pl.when(pl.col("n").is_not_null()).then(numbered).otherwise("name").alias("name"))["name"]
 
     @functools.cached_property
     def _memory(self) -> pl.DataFrame:

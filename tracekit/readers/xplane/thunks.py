@@ -15,6 +15,7 @@ DOMAINS = {TRACE_ME: 1, XLA: 2, PYTHON: 3, TENSORFLOW: 4}
 """Ids of the domains of ranges."""
 _MODULE = r"^(.+):XLA GPU module$"
 _PYTHON = r"^\$(.+):(\d+) (.+)$"
+_STEP = r"#step_num=-?\d+#$"
 _MODULE_LABEL = "XlaModule:"
 _TENSORFLOW_OP = r"^(?s)(.+):([A-Za-z]\w*)$"
 _VALUES = ("op_name", "hlo_op", "hlo_module", "program_id")
@@ -29,7 +30,7 @@ def build_ranges(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         Columns ``thread_id``, ``start_ns``, ``end_ns``, ``domain``, ``name``, ``payload``, in order of start, the
-        longest first.
+        longest first. The annotations of steps have no domain, like the ranges of users of NVTX.
     """
     ranges = ranges.with_row_index("row").cast({"row": pl.Int64})
     thunks = find_thunks(ranges, _describe_calls(calls))
@@ -41,6 +42,8 @@ def build_ranges(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "end_ns",
         domain=pl.when(module.is_not_null())
         .then(pl.lit(XLA))
+        .when(name.str.contains(_STEP))
+        .then(None)
         .when(name.str.starts_with("$"))
         .then(pl.lit(PYTHON))
         .otherwise(pl.lit(TRACE_ME)),
