@@ -9,12 +9,17 @@ import pytest
 import tracekit as tk
 from tests.builders.frames import declared
 from tests.conftest import FIXTURES
-from tracekit.core.work import compiled
+from tracekit.core.work import compiled, hlo
 from tracekit.core.work.ops import OpWork, compute_op_work
+from tracekit.readers.common.budget import Budget
+from tracekit.readers.xplane import programs, space
+from tracekit.readers.xplane.values import METADATA_VALUES, EventValues
+from tracekit.registry.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+CORPUS = FIXTURES.parents[1] / "shared" / "corpus"
 ADD = "= f32[8] add(f32[8] %a, f32[8] %b)"
 GEMM = (
     '%custom-call.4 = f32[2,2] custom-call(f32[2,2] %a, f32[2,2] %b), custom_call_target="__cublas$gemm", '
@@ -102,3 +107,58 @@ def test_the_work_of_a_step_of_jax() -> None:
     assert products.height == 5 * (6 + 5 + 6)
     assert products["flop"].sum() == pytest.approx(5 * 17 * of_layer, rel=0.002)
     assert products.filter(pl.col("flop") == of_layer).height == 5 * 11
+
+
+@pytest.mark.corpus
+def test_work_that_a_profile_states() -> None:
+    """XLA states the operations and bytes of the ops of a TPU, with the same rules."""
+    path = CORPUS / "makers" / "xplane" / "openxla__xprof" / "tpu_inference_2.xplane.pb"
+    if not path.exists():
+        pytest.skip("no public profiles")
+    with Source(path).open() as file:
+        planes = space.read_space(file, Budget(file.size)).planes
+    table = programs.build_instruction_table(programs.iterate_programs(planes), Budget(path.stat().st_size))
+    instructions = pl.DataFrame(pl.from_arrow(table))
+    computations = {
+        str(name): hlo.parse_computation(part["text"])
+        for (name,), part in instructions.partition_by("computation", as_dict=True).items()
+    }
+    plane, compared = planes[0], set()
+    encoded = plane.event_names.metadata
+    values = EventValues.of_messages(plane, encoded.starts, encoded.stops, METADATA_VALUES)
+    flop, moved = values.get_integers("flops")[0], values.get_integers("bytes_accessed")[0]
+    for i, text in enumerate(plane.event_names.texts.to_pylist()):
+        instruction = hlo.parse_instruction(text)
+        work = instruction and hlo.compute_instruction_work(instruction, computations)
+        if instruction and work and instruction.opcode in ("fusion", "all-reduce"):
+            assert (work.flop, (work.read_bytes or 0) + (work.written_bytes or 0)) == (flop[i], moved[i])
+            compared.add(instruction.opcode)
+    assert compared == {"fusion", "all-reduce"}
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    ("name", "share", "flop"),
+    [
+        ("jax08_gemm", 0.98, {"__cublas$gemm": 3 * (2**31 + 2 * 2**37 + 2**39 + 2**36)}),
+        ("jax08_attention", 0.97, {"__cublas$gemm": 3 * (4 * 2**34 + 2**35 + 2 * 2**36)}),
+        ("jax_conv_minimal_legacy", 1.0, {"__cudnn$convForward": 5 * 2 * 5120 * 34 * 31 * 53 * 16 * 4}),
+        (
+            "test_data_jax_te_fused_attn_categorization",
+            1.0,
+            {
+                "te_fused_attn_forward_ffi": 10 * 4 * 2 * 16 * 128 * 2048 * 2048 // 2,
+                "te_fused_attn_backward_ffi": 10 * 10 * 2 * 16 * 128 * 2048 * 2048 // 2,
+            },
+        ),
+    ],
+)
+def test_work_of_public_profiles(name: str, share: float, flop: dict[str, int]) -> None:
+    paths = list((CORPUS / "makers" / "xplane").rglob(f"{name}/*.xplane.pb"))
+    if not paths:
+        pytest.skip("no public profiles")
+    with tk.load(paths[0]) as trace:
+        work = compute_op_work(trace.frame)
+    sums = dict(work.ops.group_by("name").agg(pl.col("flop").sum()).iter_rows())
+    assert {target: sums[target] for target in flop} == flop
+    assert (work.covered_share or 0) >= share

@@ -245,12 +245,12 @@ def _add_annotations_of_activities(calls: pl.DataFrame, activities: devices.GpuA
     if not activities.annotations.num_rows:
         return calls
     recorded = convert_to_frame(activities.annotations).drop_nulls("correlation_id")
-    recorded = recorded.unique("correlation_id", keep="first", maintain_order=True)
-    joined = calls.join(recorded, on="correlation_id", how="left", suffix="_of_activity", maintain_order="left")
-    is_bare = pl.all_horizontal(pl.col(c).is_null() for c in columns)
-    return joined.with_columns(
-        pl.when(is_bare).then(pl.col(f"{c}_of_activity")).otherwise(pl.col(c)).alias(c) for c in columns
-    )
+    if not recorded["correlation_id"].is_sorted() or recorded["correlation_id"].n_unique() < recorded.height:
+        recorded = recorded.unique("correlation_id", keep="first", maintain_order=True)
+    is_bare = calls.select(pl.all_horizontal(pl.col(c).is_null() for c in columns)).to_series()
+    bare = calls.filter(is_bare).drop(columns)
+    joined = bare.join(recorded, on="correlation_id", how="left", maintain_order="left").select(calls.columns)
+    return pl.concat([calls.filter(~is_bare), joined])
 
 
 def _describe_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -264,8 +264,10 @@ def _describe_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def _build_api_calls(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the API calls. The name is null if the profiler recorded that of a kernel instead of the function."""
-    name = pl.col("name").cast(pl.String).str.extract(_API, 0)
+    name = pl.col("recorded").cast(pl.String).str.extract(_API, 0)
     is_driver = name.str.contains(r"^cu[A-Z]")
     api = pl.when(is_driver).then(pl.lit("CUDA driver")).when(name.str.starts_with("cuda")).then(pl.lit("CUDA runtime"))
     hip = api.when(name.str.starts_with("hip")).then(pl.lit("HIP runtime"))
-    return calls.select("thread_id", "start_ns", "end_ns", "correlation_id", api=hip, name=name)
+    distinct = calls.select(recorded=pl.col("name").unique()).with_columns(api=hip, name=name)
+    columns = calls.select("thread_id", "start_ns", "end_ns", "correlation_id", recorded="name")
+    return columns.join(distinct, on="recorded", how="left", nulls_equal=True, maintain_order="left").drop("recorded")

@@ -109,12 +109,11 @@ class _Batch:
         """Return the ranges, marks, calls and memory events."""
         annotations = convert_to_frame(build_annotations(self._values))
         is_call, is_memory = annotations["correlation_id"].is_not_null(), self._is_memory
-        has_duration = pl.Series(pa.array(self._events.has_duration))
-        payload = pl.Series(
-            "payload", convert_to_frame(pa.table({"payload": self._values.to_json(_IGNORED)}))["payload"]
-        )
-        others = self._spans.with_columns(payload, name=self._name_steps()).filter(~is_call & ~is_memory)
-        has_duration = has_duration.filter(~is_call & ~is_memory)
+        is_other = ~is_call & ~is_memory
+        has_duration = pl.Series(pa.array(self._events.has_duration)).filter(is_other)
+        texts = self._values.to_json(_IGNORED, is_other.to_numpy())
+        payload = convert_to_frame(pa.table({"payload": texts}))["payload"]
+        others = self._spans.with_columns(payload, name=self._name_steps()).filter(is_other)
         return {
             "ranges": others.filter(has_duration),
             "marks": others.filter(~has_duration),

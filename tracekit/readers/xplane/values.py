@@ -102,15 +102,16 @@ class EventValues:
         valid[self.rows[self._find(name)]] = True
         return valid
 
-    def to_json(self, ignored: Collection[str]) -> pa.Array:
+    def to_json(self, ignored: Collection[str], is_selected: Mask) -> pa.Array:
         """Return the values of each message as a JSON object, null for messages without values.
 
         Args:
             ignored: Names of values to omit.
+            is_selected: Mask of the messages. The result is null for other messages.
         """
         texts = self._plane.value_names.texts
         is_kept = np.array([text not in ignored for text in texts.to_pylist()], np.bool_)
-        rows = np.flatnonzero(self._is_named)
+        rows = np.flatnonzero(self._is_named & is_selected[self.rows])
         rows = rows[is_kept[self._names[rows]]]
         keys = pa.array([json.dumps(text) + ":" for text in texts.to_pylist()], pa.string())
         members = pc.binary_join_element_wise(
