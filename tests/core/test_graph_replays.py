@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 import pytest
 import tracekit as tk
 from tests.builders.frames import declared, nvtx
 from tracekit.core.correlate import Correlation
-from tracekit.core.graph_replays import OUTSIDE, WHOLE, list_recorded_kernels, list_replayed_kernels
-from tracekit.core.layers.alignment import align_replays
+from tracekit.core.graph_replays import OUTSIDE, WHOLE, align_captures, list_recorded_kernels, list_replayed_kernels
 from tracekit.core.relations import OPERATIONS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-ADDED = ["api_call_id", "api_start_ns", "range_id", "range_path", "capture_path", "capture_range_id"]
 TIMES = ["start_ns", "end_ns", "process_id"]
 CALL = ["api_call_id", *TIMES, "thread_id", "correlation_id", "name"]
 KERNEL = [*TIMES, "device_id", "stream_id", "correlation_id", "name", "graph_node_id"]
 
 
-def correlated(**tables: pl.DataFrame) -> Callable[[str], pl.LazyFrame]:
-    base = declared(**tables)
-    correlation = Correlation(base)
-
-    def frame(name: str) -> pl.LazyFrame:
-        if name not in OPERATIONS:
-            return base(name)
-        return pl.concat([base(name), correlation.compute_columns(name, ADDED).select(ADDED).lazy()], how="horizontal")
-
-    return frame
+def correlated(**tables: pl.DataFrame) -> Correlation:
+    return Correlation(declared(**tables))
 
 
 def calls(*rows: tuple[int, int, str]) -> pl.DataFrame:
@@ -49,20 +34,25 @@ def node(graph: int, number: int) -> int:
 
 
 def test_layers_of_a_recorded_capture() -> None:
-    """The eager run tells the same layers as the recorded nodes of the graph."""
-    inside, eager = (tk.load(f"fixtures/layers/layers_{mode}.nsys-rep").correlate() for mode in ("inside", "eager"))
-    replayed, recorded = list_replayed_kernels(inside.frame), list_recorded_kernels(eager.frame)
-    result = align_replays(replayed, recorded)
-    paths = [inside.frame(t).select(pl.col("capture_path").cast(pl.String)).collect().to_series() for t in OPERATIONS]
-    truth = [paths[OPERATIONS.index(t)][i].split("/", 1)[1] for t, i in replayed.select("table", "table_row").rows()]
-    layer = recorded["path"].cast(pl.String).gather(result.kernels["recorded_row"]).str.splitn("/", 2).struct[1]
-    assert (replayed.height, layer.to_list()) == (528, truth)
-    assert result.kernels["confidence"].min() > 0.999
-    assert recorded["sequence_name"].unique(maintain_order=True).to_list() == [f"step {i}" for i in range(8)]
-    itself = list_recorded_kernels(inside.frame)
-    assert itself["sequence_name"].unique().to_list().count("the capture of graph 2") == 1
-    again = align_replays(replayed, itself)
-    assert itself["path"].gather(again.kernels["recorded_row"]).cast(pl.String).str.slice(8).to_list() == truth
+    """The eager run tells the same layers as the recorded nodes of the graph, and so does the capture itself."""
+    inside, eager = (tk.load(f"fixtures/layers/layers_{mode}.nsys-rep") for mode in ("inside", "eager"))
+    captures = [Correlation(trace.frame) for trace in (inside, eager)]
+    for recorded, name in ((captures[1], "step 4"), (captures[0], "the capture of graph 2")):
+        result = align_captures(captures[0], recorded)
+        assert result.graphs.select("kernels", "matched", "sequence_name").cast(pl.String).rows() == [
+            ("528", "528", name)
+        ]
+        paths = list_recorded_kernels(recorded).select("table", "table_row", pl.col("path").cast(pl.String))
+        count = 0
+        for table in OPERATIONS:
+            proof = captures[0].compute_columns(table, ["capture_path"])["capture_path"].cast(pl.String)
+            rows = result.activities[table].with_columns(truth=proof).drop_nulls("truth")
+            aligned = rows.join(paths, left_on=["recorded_table", "recorded_row"], right_on=["table", "table_row"])
+            layers = aligned.select(pl.col("path", "truth").str.replace(r"^.*?/", ""))
+            assert layers["path"].to_list() == layers["truth"].to_list()
+            assert (rows["confidence"] > 0.999).all()
+            count += aligned.height
+        assert count == 528
 
 
 def test_replays() -> None:

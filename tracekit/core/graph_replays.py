@@ -9,18 +9,20 @@ sequences, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
 from tracekit.core.iterations import find_iterations
-from tracekit.core.layers.alignment import SHAPE
+from tracekit.core.layers.alignment import SHAPE, align_replays
 from tracekit.core.ops import Ops
 from tracekit.core.relations import OPERATIONS
 from tracekit.core.series import match_categories_expr
 
 if TYPE_CHECKING:
-    from tracekit.core.correlate import Frames
+    from collections.abc import Sequence
+
+    from tracekit.core.correlate import Correlation
 
 REPLAYED: Final = ("row", "table", "table_row", "replay", "graph", "step", "name", *SHAPE)
 RECORDED: Final = ("row", "table", "table_row", "sequence", "sequence_name", "range_id", "path", "name", *SHAPE)
@@ -35,22 +37,61 @@ _COPY_NAMES: Final = {"memcpys": "[copy]", "memsets": "[memset]"}
 _NODES_PER_GRAPH: Final = 1 << 32
 """The id of a node divided by this number is the id of its graph."""
 _LAUNCH = ("process_id", "correlation_id")
+_TIMES = ("api_call_id", "api_start_ns")
+_RANGES = ("range_id", "range_path", "capture_range_id", "capture_path")
 _PLACE = ("process_id", "device_id")
 
 
-def list_replayed_kernels(frames: Frames) -> pl.DataFrame:
+class CaptureAlignment(NamedTuple):
+    """Where the activities of replays were recorded in a second capture.
+
+    Attributes:
+        activities: For each table of operations, one row per activity: ``recorded_table`` and ``recorded_row`` (table
+            and row number of the recorded activity in the second capture; null if the layer is not known) and
+            ``confidence`` (null if the activity does not belong to a replay, or was compared with nothing).
+        graphs: One row per graph and distinct sequence of kernels, as ``Alignment.graphs``, with ``sequence_name``.
+    """
+
+    activities: dict[str, pl.DataFrame]
+    graphs: pl.DataFrame
+
+
+def align_captures(replays: Correlation, recorded: Correlation) -> CaptureAlignment:
+    """Find, for each activity of a replayed graph, the activity of a second capture that tells its layer.
+
+    Args:
+        replays: The capture with the replays.
+        recorded: A capture of the same program in which the kernels ran one by one, or in which the graphs were
+            captured.
+    """
+    replayed, known = list_replayed_kernels(replays), list_recorded_kernels(recorded)
+    alignment = align_replays(replayed, known)
+    places = known.select(recorded_table="table", recorded_row="table_row")
+    places = places.select(pl.all().gather(alignment.kernels["recorded_row"]))
+    rows = replayed.select("table", "table_row").hstack(places).hstack([alignment.kernels["confidence"]])
+    activities: dict[str, pl.DataFrame] = {}
+    for table in OPERATIONS:
+        count = replays.frames(table).select(table_row=pl.int_range(pl.len(), dtype=pl.Int64)).collect()
+        own = rows.filter(pl.col("table") == table).drop("table")
+        activities[table] = count.join(own, on="table_row", how="left", maintain_order="left").drop("table_row")
+    names = known.select("sequence", "sequence_name").unique("sequence")
+    graphs = alignment.graphs.join(names, on="sequence", how="left", maintain_order="left")
+    return CaptureAlignment(activities, graphs)
+
+
+def list_replayed_kernels(replays: Correlation) -> pl.DataFrame:
     """Return the kernels, copies and memory sets of replayed graphs, as ``align_replays`` expects them.
 
     The activities of a replay are sorted by their starts, or by their nodes if they ran on several streams.
 
     Args:
-        frames: Function that returns the correlated table with a given name.
+        replays: The capture with the replays.
 
     Returns:
         The columns ``REPLAYED``. ``table`` and ``table_row`` say which activity it is. ``step`` is the iteration of the
         launch if the ids of graphs were not recorded.
     """
-    rows = _list_activities(frames).filter("is_replayed")
+    rows = _list_activities(replays, _TIMES).filter("is_replayed")
     node = pl.col("graph_node_id")
     is_parallel = pl.struct("device_id", "stream_id").n_unique().over(_LAUNCH) > 1
     is_one_graph = (node.null_count().over(_LAUNCH) == 0) & (pl.col("graph").n_unique().over(_LAUNCH) == 1)
@@ -62,25 +103,24 @@ def list_replayed_kernels(frames: Frames) -> pl.DataFrame:
     replay = pl.struct("first", *_LAUNCH).rle_id().cast(pl.Int64)
     rows = rows.with_columns(row=pl.int_range(pl.len()), replay=replay, step=pl.lit(None, pl.Int64))
     if rows["graph"].null_count():
-        iterations = find_iterations(Ops(frames))
+        iterations = find_iterations(Ops(replays.frames))
         calls = rows.select("process_id", start_ns="launched_ns")
         rows = rows.with_columns(iterations.find_call_iterations(calls).cast(pl.Int64).alias("step"))
     return rows.select(REPLAYED)
 
 
-def list_recorded_kernels(frames: Frames) -> pl.DataFrame:
+def list_recorded_kernels(recorded: Correlation) -> pl.DataFrame:
     """Return the kernels, copies and memory sets whose ranges are known, as ``align_replays`` expects them.
 
     Args:
-        frames: Function that returns the correlated table with a given name. If it has the columns ``capture_path`` and
-            ``capture_range_id``, replays with a layer are recorded sequences, too.
+        recorded: The capture in which the kernels ran in their ranges.
 
     Returns:
         The columns ``RECORDED``. ``sequence_name`` is the name of a step, or says what else the sequence is.
     """
-    rows = _list_activities(frames)
+    rows = _list_activities(recorded, (*_TIMES, *_RANGES))
     launched = rows.filter(~pl.col("is_replayed")).sort(*_PLACE, "launched_ns", "start_ns", maintain_order=True)
-    iterations = find_iterations(Ops(frames))
+    iterations = find_iterations(Ops(recorded.frames))
     numbers = iterations.find_call_iterations(launched.select("process_id", start_ns="launched_ns")).cast(pl.Int64)
     number = pl.format("step {}", "iteration")
     names = iterations.frame.select(
@@ -106,47 +146,52 @@ def list_recorded_kernels(frames: Frames) -> pl.DataFrame:
     return both.select(RECORDED)
 
 
-def _list_activities(frames: Frames) -> pl.DataFrame:
-    """Return all kernels, copies and memory sets that calls launched, whether they were replayed, and their graphs."""
-    calls = frames("api_calls").select("api_call_id", "name")
+def _list_activities(capture: Correlation, columns: Sequence[str]) -> pl.DataFrame:
+    """Return all kernels, copies and memory sets that calls launched, whether they were replayed, and their graphs.
+
+    Args:
+        capture: The capture.
+        columns: Names of columns that correlation adds.
+    """
+    calls = capture.frames("api_calls").select("api_call_id", "name")
     matches = match_categories_expr(pl.col("name"), lambda names: names.str.contains(_LAUNCH_PATTERN))
     launches = calls.filter(matches.fill_null(value=False)).select("api_call_id").collect().to_series()
-    return pl.concat([_read_activities(frames, table, launches) for table in OPERATIONS])
+    return pl.concat([_read_activities(capture, table, columns, launches) for table in OPERATIONS])
 
 
-def _read_activities(frames: Frames, table: str, launches: pl.Series) -> pl.DataFrame:
+def _read_activities(capture: Correlation, table: str, columns: Sequence[str], launches: pl.Series) -> pl.DataFrame:
     """Return the activities of one table, in the order of the table.
 
     Args:
-        frames: Function that returns the correlated table with a given name.
+        capture: The capture.
         table: Name of the table.
+        columns: Names of columns that correlation adds.
         launches: Ids of the API calls that launch graphs.
     """
-    frame = frames(table)
-    known = frame.collect_schema().names()
-    null = pl.lit(None, pl.Int64)
+    frame = capture.frames(table)
     node = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")  # the PyTorch profiler writes 0 for no graph
     of_node = node // _NODES_PER_GRAPH
     graph: pl.Expr = pl.when(of_node > 0).then(of_node)
-    if "graph_id" in known:
+    if "graph_id" in frame.collect_schema().names():
         graph = pl.coalesce(pl.when(pl.col("graph_id") > 0).then("graph_id"), graph)
-    shape = [pl.col(c).cast(pl.Int64) for c in SHAPE]
+    name, shape = pl.col("name"), [pl.col(c).cast(pl.Int64) for c in SHAPE]
     if table in _COPY_NAMES:
-        shape = [pl.col("bytes").cast(pl.Int64).alias(SHAPE[0]), *(null.alias(c) for c in SHAPE[1:])]
-    name = pl.lit(_COPY_NAMES[table]) if table in _COPY_NAMES else pl.col("name")
-    has_layers = "capture_path" in known
+        name, size = pl.lit(_COPY_NAMES[table]), pl.col("bytes").cast(pl.Int64)
+        shape = [size.alias(SHAPE[0]), *(pl.lit(None, pl.Int64).alias(c) for c in SHAPE[1:])]
     rows = frame.select(
         pl.lit(table).cast(pl.Categorical).alias("table"),
         pl.int_range(pl.len(), dtype=pl.Int64).alias("table_row"),
         pl.col("device_id", "stream_id").cast(pl.Int64),
-        *("process_id", "correlation_id", "start_ns", "range_id", "range_path"),
+        *("process_id", "correlation_id", "start_ns"),
         *shape,
-        launched_ns=pl.coalesce("api_start_ns", "start_ns"),
         name=name.cast(pl.Categorical),
         graph_node_id=node,
         graph=graph,
-        is_replayed=node.is_not_null() | pl.col("api_call_id").is_in(launches.implode()).fill_null(value=False),
-        capture_path=pl.col("capture_path") if has_layers else pl.lit(None, pl.Categorical),
-        capture_range_id=pl.col("capture_range_id") if has_layers else null,
+    ).collect()
+    rows = rows.hstack(capture.compute_columns(table, columns).select(columns))
+    rows = rows.with_columns(
+        launched_ns=pl.coalesce("api_start_ns", "start_ns"),
+        is_replayed=pl.col("graph_node_id").is_not_null()
+        | pl.col("api_call_id").is_in(launches.implode()).fill_null(value=False),
     )
-    return rows.filter(pl.col("correlation_id") != 0).collect()  # nodes of conditional graphs have no launch
+    return rows.filter(pl.col("correlation_id") != 0)  # nodes of conditional graphs have no launch
