@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import warnings
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar, cast
 
 from tracekit import registry, schemas
 from tracekit.core.select import create_condition
@@ -25,6 +25,7 @@ from tracekit.plan import (
     SelectRows,
     SelectTables,
     TraceView,
+    UseLayers,
 )
 from tracekit.registry import analyses, detection, tables
 from tracekit.registry.absence import Description
@@ -52,7 +53,11 @@ if TYPE_CHECKING:
     from tracekit.system.remote import KeptCopy
     from tracekit.text.names import ExporterName, ReaderName, ReportName, RuleName, TableName
 
+    Layers: TypeAlias = "str | os.PathLike[str] | Trace"
+
 Result = TypeVar("Result")
+CAPTURE = "capture"
+"""Names the capture itself as the source of layers."""
 QUICK_BYTES = 1 << 27
 """Maximum size of a file whose rows are counted to describe it, because counting larger files may take seconds."""
 _MOVED = {"pieces": "registry.read_chunks", "prefetch": "registry.prefetch", "model": "View.model"}
@@ -65,6 +70,7 @@ def load(
     *,
     via: str | None = None,
     cache: bool | None = None,
+    layers: Layers | None = None,
 ) -> Trace:
     """Open a profile, and return its trace. Tables are read when they are first used.
 
@@ -77,6 +83,8 @@ def load(
         cache: Whether to read columns from the cache on disk and to store columns in it. Only nsys reports, their
             SQLite exports and PyTorch traces are cached, and only files of at least 16 MiB. If None, the cache is used
             if the environment variable ``TRACEKIT_CACHE`` is ``on``.
+        layers: Where the ranges come from that are placed inside the replays of CUDA graphs, as for
+            ``Trace.with_layers``. If None, replays have no ranges of their own.
 
     Returns:
         The trace. Close it, or use it in a ``with`` statement.
@@ -93,6 +101,12 @@ def load(
         ...     trace.count("kernels")
         334
     """
+    if layers is not None:
+        with contextlib.ExitStack() as stack:
+            trace = stack.enter_context(load(path, format, via=via, cache=cache))
+            layered = trace.with_layers(layers)
+            stack.pop_all()
+        return layered
     path = convert_file_url_to_path(path)
     if isinstance(path, str) and is_url(path):
         return load_remote(path, format, via)
@@ -557,6 +571,39 @@ class Trace:
             if not trace.count(table):
                 raise _create_missing_rows_error(what, trace.path, self.schema(table).recorded_by)
         return self._with_steps(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
+
+    def with_layers(self, layers: Layers = "capture") -> Trace:
+        """Place the ranges in which CUDA graphs were captured inside the replays of the graphs.
+
+        All activities of a replay belong to the API call that launches the graph. In the returned trace, the table
+        ``nvtx_ranges`` has additional rows: for each replay, copies of the ranges that contain nodes of its graph. The
+        copies lie inside of the API call, in the order of the captured ranges, and the activities are launched in
+        them. Roll-ups, reports, figures and exports therefore group the activities of graphs by layer.
+
+        Args:
+            layers: ``capture`` takes the ranges from this capture: those in which the nodes of the graphs were created.
+                If the graphs were captured before the recording began, a trace or the path of a second capture of the
+                same program, in which the same kernels ran in their ranges. A trace has to stay open while the returned
+                trace is used.
+
+        Returns:
+            The layered trace. Copied ranges have a ``captured_range_id``, and moved activities have a ``launch_ns``. A
+            warning states which replays have no layers, and why.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> layered = tk.load("fixtures/layers/layers_inside.nsys-rep").with_layers()
+            >>> groups = layered.rollup().frame("group_nodes").collect()
+            >>> groups.filter(path="step */capture/layer 0/").select("instance_count", "gpu_time_ns").rows()
+            [(16, 307685)]
+        """
+        if layers == CAPTURE:
+            return self._with_steps(UseLayers())
+        recorded = layers if isinstance(layers, Trace) else load(layers)
+        plan = get_trace_view(recorded).plan
+        if recorded is not layers:
+            self._plan.source.close_together(plan.source)
+        return self._with_steps(UseLayers(plan))
 
     def ncu_matches(self) -> pl.DataFrame:
         """Count kernels by the kind of match with Nsight Compute results.

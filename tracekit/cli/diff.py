@@ -11,8 +11,10 @@ import click
 from tracekit.cli.options import (
     CAPTURE,
     create_name_completer,
+    get_layers,
     get_local_name,
     is_strict,
+    layers_option,
     limit_option,
     memory_option,
     parse_iterations,
@@ -136,6 +138,7 @@ class _ComparedFiles:
 @limit_option(format_limit_help("kind"))
 @printing_options
 @quiet_option
+@layers_option
 @strict_option
 @memory_option
 @click.pass_context
@@ -184,7 +187,7 @@ def diff_command(
     parsed = [compare.parse_condition(text) for text in conditions]
     required = [kind for condition in parsed for kind in condition.required_kinds]
     needed = tuple(compare.KINDS if baseline else dict.fromkeys([*chosen, *required]))
-    summarizer = Summarizer(needed, key_op, iterations, exact_names, is_strict(), include_warm_up)
+    summarizer = Summarizer(needed, key_op, iterations, exact_names, is_strict(), include_warm_up, get_layers())
     inputs = [file for side in (a, b) if side is not None for file in list_input_files_of_side(side)]
     before, after = summarizer.summarize(a), None if b is None else summarizer.summarize(b)
     if baseline is not None:

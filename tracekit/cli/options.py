@@ -41,7 +41,7 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _MAX_DIGITS = 10
 _VIA, _RANKS, _JOBS, _NO_CACHE = "tracekit.via", "tracekit.ranks", "tracekit.jobs", "tracekit.no_cache"
-_STRICT = "tracekit.strict"
+_STRICT, _LAYERS = "tracekit.strict", "tracekit.layers"
 
 
 def parse_time_window(text: str) -> tuple[int | None, int | None]:
@@ -223,8 +223,30 @@ def is_strict() -> bool:
     return bool(click.get_current_context().meta.get(_STRICT))
 
 
+def _store_layers(context: click.Context, _: click.Parameter, layers: CapturePath | None) -> None:
+    """Store the value of ``--layers`` in the context of the command."""
+    context.meta[_LAYERS] = layers
+
+
+def get_layers() -> CapturePath | None:
+    """Return the value of ``--layers``, as ``Trace.with_layers`` expects it, or None if the option is not used."""
+    layers: CapturePath | None = click.get_current_context().meta.get(_LAYERS)
+    return str(layers) if layers == Path("capture") else layers
+
+
+layers_option = click.option(
+    "--layers",
+    metavar="capture|FILE",
+    type=CAPTURE,
+    expose_value=False,
+    callback=_store_layers,
+    help="Place the ranges in which CUDA graphs were captured inside the replays of the graphs, so that kernels of "
+    "graphs belong to their layers. capture takes the ranges from IN itself, FILE is a second capture of the program.",
+)
+
+
 def input_options(command: Command) -> Command:
-    """Add the options ``--from``, ``--via``, ``--no-cache``, ``--strict`` and ``--memory`` to a command.
+    """Add the options ``--from``, ``--via``, ``--layers``, ``--no-cache``, ``--strict`` and ``--memory`` to a command.
 
     The command receives the format as ``from_``. The other values are stored in the context for ``load_input``.
     """
@@ -243,6 +265,7 @@ def input_options(command: Command) -> Command:
             callback=_store_via,
             help="Export the report IN with the program nsys on the PATH, and read the export.",
         ),
+        layers_option,
         click.option(
             "--no-cache",
             is_flag=True,
@@ -664,18 +687,21 @@ def load_set(paths: Sequence[CapturePath], from_: str | None) -> TraceSet:
         is_local = all(isinstance(path, Path) for path in paths)
         jobs = choose_process_count(list(locate_captures(paths, from_).urls)) if is_local else 1
     engine = LocalEngine(jobs)
-    return load_many(
+    traces = load_many(
         paths, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=engine, strict=is_strict()
     )
+    layers = get_layers()
+    return traces if layers is None else traces.with_layers(layers)
 
 
 def load_input(path: CapturePath, from_: str | None) -> Trace:
-    """Load the input of a command according to the options ``--from`` and ``--via``."""
+    """Load the input of a command according to the options ``--from``, ``--via`` and ``--layers``."""
     from tracekit.system import no_pandas
     from tracekit.trace import load as load_trace
 
     no_pandas.hide_pandas()
-    return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA), cache=is_cache_enabled())
+    via, layers = click.get_current_context().meta.get(_VIA), get_layers()
+    return load_trace(path, from_, via=via, cache=is_cache_enabled(), layers=layers)
 
 
 def load_inputs(paths: Sequence[CapturePath], from_: str | None) -> TraceOrSet:

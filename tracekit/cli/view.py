@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import CAPTURE, check_local, input_options, is_cache_enabled, is_strict
+from tracekit.cli.options import CAPTURE, check_local, get_layers, input_options, is_cache_enabled, is_strict
 from tracekit.cli.output import print_message
 from tracekit.system import interrupts, memory
 
@@ -47,7 +47,14 @@ def view_command(
 
     cache, strict = is_cache_enabled(), is_strict()
     viewer = open_viewer(
-        check_local(captures, "view"), host=host, port=port, from_=from_, cache=cache, token=token, strict=strict
+        check_local(captures, "view"),
+        host=host,
+        port=port,
+        from_=from_,
+        cache=cache,
+        layers=get_layers(),
+        token=token,
+        strict=strict,
     )
     with interrupts.cleaning_up(viewer.close):
         click.echo(viewer.url)

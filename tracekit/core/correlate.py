@@ -30,7 +30,16 @@ import polars as pl
 from tracekit.core import intervals, memory, mpi, stacks, trees
 from tracekit.core.intervals.containment import add_enclosing_range_id, compute_slice_minima
 from tracekit.core.layers.nodes import CREATED, NODE, find_node_creations
-from tracekit.core.relations import ACTIVITIES, CALL, OPERATIONS, STREAM, THREAD, find_first_row_numbers
+from tracekit.core.relations import (
+    ACTIVITIES,
+    CALL,
+    LAUNCH,
+    OPERATIONS,
+    STREAM,
+    THREAD,
+    find_first_row_numbers,
+    list_launch_columns,
+)
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
 from tracekit.system.memory import allocate_zeros, drop_mapped_pages
 from tracekit.system.sorting import create_series, iterate_row_blocks, sort_rows, take
@@ -53,7 +62,8 @@ _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _OPEN_RANGES = ("row", "count")  # the innermost open range and the number of open ranges determine which are open
 _TIMES_OF_PROJECTION = ("gpu_start_ns", "gpu_end_ns")
 _PROJECTED = (*_TIMES_OF_PROJECTION, "gpu_op_count", "gpu_time_ns")
-_CAPTURE_COLUMNS = {"capture_range_id": pl.Int64, "capture_path": pl.Categorical, "capture_confidence": pl.Float64}
+CAPTURE_COLUMNS = {"capture_range_id": pl.Int64, "capture_path": pl.Categorical, "capture_confidence": pl.Float64}
+"""Columns of activities that describe the ranges in which their graph nodes were created, with their types."""
 _RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_depth": "depth"}
 _API_CALL_COLUMNS = {
     "api_call_id": ("api_call_id",),
@@ -109,7 +119,7 @@ class Correlation:
             return mpi.match_mpi_calls(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
         known: dict[str, pl.Series] = {}
-        if of_nodes := [n for n in names if n in _CAPTURE_COLUMNS]:
+        if of_nodes := [n for n in names if n in CAPTURE_COLUMNS]:
             known |= self.captured_nodes.compute_columns(table, of_nodes).to_dict()
         if table == "nvtx_ranges" and {*_PROJECTED} & {*names}:
             known |= self._gpu_projection.to_dict()
@@ -220,6 +230,16 @@ class Ranges:
     def parent(self) -> pl.Series:
         """Row number, in ``push_pop_ranges``, of the parent of each push/pop range, null for an outermost range."""
         return self.nesting.find_parents()
+
+    def find_outer_rows(self, points: pl.DataFrame) -> pl.Series:
+        """Return the row number of the next open range outside of a given one, at points in time.
+
+        Args:
+            points: The columns ``THREAD``, ``api_start_ns`` and ``range_row`` (row number of an open push/pop range).
+        """
+        if not self.nesting.has_crossings:
+            return self.parent.gather(points["range_row"])
+        return self.nesting.find_next_enclosing(points, "api_start_ns", points["range_row"])
 
     @property
     def range_id(self) -> pl.Series:
@@ -501,7 +521,7 @@ class Activities:
             return self.copy_call_column(name)
         if name == "start_end_range_id":
             return self.find_start_end_range_ids()
-        return self.launches.compute_column(name)
+        return self.starts_of_calls.compute_column(name)
 
     @functools.cached_property
     def call_row_number(self) -> pl.Series:
@@ -527,9 +547,24 @@ class Activities:
         return values
 
     @functools.cached_property
+    def launch_times(self) -> pl.DataFrame:
+        """The columns of ``calls``, with the times at which a layered trace launches activities of graphs."""
+        activities = self.frames(self.table)
+        if not list_launch_columns(activities):
+            return self.calls
+        moved = activities.select(LAUNCH).collect()[LAUNCH]
+        time = self.calls["api_start_ns"]
+        return spill_frame(self.calls.with_columns(moved.zip_with(moved.is_not_null(), time).alias("api_start_ns")))
+
+    @functools.cached_property
     def launches(self) -> Moments:
         """The launch of each activity, with the push/pop ranges that were open at it."""
-        return Moments(self.ranges, self.calls)
+        return Moments(self.ranges, self.launch_times)
+
+    @functools.cached_property
+    def starts_of_calls(self) -> Moments:
+        """The start of the API call of each activity, which is its launch unless a layered trace moves the launch."""
+        return self.launches if self.launch_times is self.calls else Moments(self.ranges, self.calls)
 
     @property
     def range_row(self) -> pl.Series:
@@ -560,7 +595,7 @@ class Activities:
         The columns are those of ``calls``, ``start_ns`` and ``end_ns``.
         """
         ran = self.frames(self.table).select("start_ns", "end_ns").collect()
-        return self.calls.hstack(ran)
+        return self.launch_times.hstack(ran)
 
 
 @dataclass(frozen=True)
@@ -587,7 +622,7 @@ class CapturedNodes:
         """
         if table not in OPERATIONS:
             rows = self.frames(table).select(pl.len()).collect().item()
-            return pl.DataFrame(schema={name: _CAPTURE_COLUMNS[name] for name in names}).clear(rows)
+            return pl.DataFrame(schema={name: CAPTURE_COLUMNS[name] for name in names}).clear(rows)
         row = self.find_rows(table)
         return self.columns.select(pl.col(names).gather(row))
 
@@ -623,7 +658,7 @@ class CapturedNodes:
         range_id, path = (self.creations.compute_column(name) for name in ("range_id", "range_path"))
         is_known = range_id.is_not_null() | (self.nodes[CREATED] >= first).fill_null(value=False)
         confidence = pl.select(pl.when(is_known).then(1.0)).to_series()
-        return pl.DataFrame([v.alias(n) for n, v in zip(_CAPTURE_COLUMNS, (range_id, path, confidence), strict=True)])
+        return pl.DataFrame([v.alias(n) for n, v in zip(CAPTURE_COLUMNS, (range_id, path, confidence), strict=True)])
 
 
 def build_range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:

@@ -28,6 +28,8 @@ ACTIVITIES, OPERATIONS, KERNELS = map(schemas.list_tables, ("activity", "operati
 """Tables of activities, of activities except for graphs as a whole, and of kernels and graphs as a whole."""
 THREAD, CALL, STREAM = map(schemas.get_key, ("thread", "call", "stream"))
 """Columns that identify a thread, an API call and a stream."""
+LAUNCH = "launch_ns"
+"""Column of activities in a layered trace: the time to which the launch is moved, or null if it is not moved."""
 _SLOTS_PER_ROW, _BATCH_ROWS, _MAX_PROCESSES = 8, 1 << 16, 16
 """Maximum number of elements per row in arrays of ids, number of rows in a batch, and maximum number of processes that
 are examined one by one."""
@@ -54,6 +56,26 @@ def join_calls(
     if policy == "first" and how != "semi":
         calls = calls.unique(CALL, keep="first", maintain_order=True)
     return rows.join(calls, on=CALL, how=how, maintain_order="left" if how == "semi" else "left_right")
+
+
+def list_launch_columns(activities: pl.LazyFrame) -> list[str]:
+    """Return ``["launch_ns"]`` for the activities of a layered trace, and an empty list for those of other traces."""
+    return [LAUNCH] if LAUNCH in activities.collect_schema().names() else []
+
+
+def move_launches(launches: pl.DataFrame) -> pl.DataFrame:
+    """Replace the times of API calls with those to which a layered trace moves the launches of activities.
+
+    Args:
+        launches: The columns ``start_ns`` and ``end_ns`` of the calls and, in a layered trace, ``launch_ns``.
+
+    Returns:
+        The launches without the column ``launch_ns``. A moved launch takes no time.
+    """
+    if LAUNCH not in launches.columns:
+        return launches
+    times = (pl.coalesce(LAUNCH, time).alias(time) for time in ("start_ns", "end_ns"))
+    return launches.with_columns(times).drop(LAUNCH)
 
 
 def find_first_row_numbers(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:

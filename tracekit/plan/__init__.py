@@ -14,6 +14,7 @@ from tracekit.plan.plan import (
     RollUp,
     SelectRows,
     SelectTables,
+    UseLayers,
 )
 from tracekit.plan.recorded import RecordedTables
 from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
@@ -37,6 +38,7 @@ __all__ = [
     "SelectRows",
     "SelectTables",
     "TraceView",
+    "UseLayers",
     "get_rollup",
     "get_tables",
 ]

@@ -1,10 +1,12 @@
-"""Plans of traces: the source of a trace, and how it is selected, correlated, joined and rolled up.
+"""Plans of traces: the source of a trace, and how it is layered, selected, correlated, joined and rolled up.
 
 Each method that derives a trace adds steps to its plan. The order of different steps does not change the plan, because
 these rules apply:
 
-- Rows are selected from the recorded rows. A roll-up and a join with a graph are computed from the selected rows.
-  Correlation is computed from all rows, so that selected kernels keep API calls and ranges that are not selected.
+- Layers are computed from all rows of all tables.
+- Rows are selected from the recorded rows, and from those that layers add. A roll-up and a join with a graph are
+  computed from the selected rows. Correlation is computed from all rows, so that selected kernels keep API calls and
+  ranges that are not selected.
 - Tables that are not selected are empty. Correlation and the join with Nsight Compute results also treat them as empty.
   There are two exceptions: projections of ranges and roll-ups are computed from all tables.
 - Selections are combined: a row has to match all of them, and a table has to be in each of them.
@@ -61,6 +63,18 @@ class SelectRows:
 
 
 @dataclass(frozen=True, slots=True)
+class UseLayers:
+    """A step of a plan that places the captured ranges of CUDA graphs inside the replays of the graphs.
+
+    Attributes:
+        recorded: Plan of a second capture of the same program, in which the ranges were recorded. If None, they are
+            those of the capture itself.
+    """
+
+    recorded: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Correlate:
     """A step of a plan that adds the columns of ``Trace.correlate``, such as the API call of each kernel."""
 
@@ -96,7 +110,7 @@ class JoinGraph:
     graph: Plan
 
 
-PlanStep: TypeAlias = SelectTables | SelectRows | Correlate | JoinNcu | RollUp | JoinGraph
+PlanStep: TypeAlias = SelectTables | SelectRows | UseLayers | Correlate | JoinNcu | RollUp | JoinGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,7 @@ class Plan:
         source: The recorded tables.
         tables: Names of the selected tables. If None, all tables are selected.
         rows: Conditions on rows. A row is selected if it meets all of them.
+        layers: Where the ranges inside of the replays of CUDA graphs come from. None if there are none.
         correlated: Whether the columns of correlation are added.
         ncu: The join with Nsight Compute results. None if no results are joined.
         rollup: Parameters of the roll-up. None if the trace is not rolled up.
@@ -118,6 +133,7 @@ class Plan:
     source: RecordedTables
     tables: frozenset[str] | None = None
     rows: frozenset[RowCondition] = frozenset()
+    layers: UseLayers | None = None
     correlated: bool = False
     ncu: JoinNcu | None = None
     rollup: Aggregation | None = None
@@ -136,7 +152,8 @@ class Plan:
     @property
     def sources(self) -> tuple[RecordedTables, ...]:
         """The recorded tables from which this plan and the plans of joined traces are computed."""
-        joined = [*([] if self.ncu is None else [self.ncu.results]), *([] if self.graph is None else [self.graph])]
+        layers, results = self.layers and self.layers.recorded, self.ncu and self.ncu.results
+        joined = [plan for plan in (layers, results, self.graph) if isinstance(plan, Plan)]
         return (self.source, *(source for plan in joined for source in plan.sources))
 
     @property
@@ -159,23 +176,27 @@ class Plan:
 
         Captures that cannot be opened again are shared with this plan.
         """
+        layers = self.layers and replace(self.layers, recorded=self.layers.recorded and self.layers.recorded.reopen())
         ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopen())
         graph = self.graph and self.graph.reopen()
-        return replace(self, source=self.source.reopen(), ncu=ncu, graph=graph)
+        return replace(self, source=self.source.reopen(), layers=layers, ncu=ncu, graph=graph)
 
 
 def _add_step(plan: Plan, step: PlanStep) -> Plan:
     """Return a plan with one additional step. The step is combined with an earlier one of its kind, or replaces it."""
     match step:
         case SelectTables(names):
-            return replace(plan, tables=names if plan.tables is None else plan.tables & names)
+            plan = replace(plan, tables=names if plan.tables is None else plan.tables & names)
         case SelectRows(conditions):
-            return replace(plan, rows=plan.rows | conditions)
+            plan = replace(plan, rows=plan.rows | conditions)
+        case UseLayers():
+            plan = replace(plan, layers=step)
         case Correlate():
-            return replace(plan, correlated=True)
+            plan = replace(plan, correlated=True)
         case JoinNcu():
-            return replace(plan, correlated=True, ncu=step)
+            plan = replace(plan, correlated=True, ncu=step)
         case RollUp(aggregation):
-            return replace(plan, rollup=aggregation)
+            plan = replace(plan, rollup=aggregation)
         case JoinGraph(graph):
-            return replace(plan, rollup=plan.rollup or Aggregation(), graph=graph)
+            plan = replace(plan, rollup=plan.rollup or Aggregation(), graph=graph)
+    return plan

@@ -71,6 +71,7 @@ class RecordedTables(CachedTables):
         self.path = path or origin.path
         self.stages: weakref.WeakValueDictionary[Hashable, CachedTables] = weakref.WeakValueDictionary()
         self.rollups: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+        self._companions: list[RecordedTables] = []
         self._opened = opened
         self._inputs = origin.inputs if opened is not None else None
         self._closed = False
@@ -243,6 +244,12 @@ class RecordedTables(CachedTables):
             if self._opened is not None:
                 self._closed = True
                 self._opened.close()
+            for companion in self._companions:
+                companion.close()
+
+    def close_together(self, companion: RecordedTables) -> None:
+        """Close another file when this one is closed, because only traces of this file use it."""
+        self._companions.append(companion)
 
     def reopen(self) -> RecordedTables:
         """Return a separate object for the same origin, which opens the origin again on first use.

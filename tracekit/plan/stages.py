@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.core.correlate import Correlation
+    from tracekit.core.layered import LayeredCapture
     from tracekit.core.rollup import Rollup
     from tracekit.plan.plan import Aggregation
     from tracekit.schemas import TableSchema
 
 PROJECTIONS = "nvtx_projections"
+RANGES = "nvtx_ranges"
 KERNELS = "kernels"
 """Tables whose correlated columns are null in a trace without API calls."""
 METRIC_DOC = "Metric of Nsight Compute, in base units."
@@ -154,6 +156,58 @@ class Stage(CachedTables):
         return list(grouped.values())
 
 
+class Layered(Stage):
+    """Stage that adds the ranges in which CUDA graphs were captured to the replays of the graphs.
+
+    The ranges are added as rows of ``nvtx_ranges``, and activities of replays have the time of their launch in them.
+    """
+
+    computed = (RANGES,)
+
+    def __init__(self, base: CachedTables, recorded: CachedTables | None = None) -> None:
+        super().__init__(base)
+        self._recorded = recorded
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table, including the columns that layers add."""
+        return schemas.add_layer_columns_to_schema(self._base.schema(name))
+
+    def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Compute the columns of ``nvtx_ranges`` with the added rows, or columns that layers add to activities."""
+        import polars as pl
+
+        if name != RANGES:
+            return self._layers.compute_activity_columns(name, columns).select(columns).to_arrow()
+        recorded = [c for c in columns if c in self._base.schema(name).names]
+        rows = scan_table(self._base, name).select("kind", *(c for c in recorded if c != "kind")).collect()
+        return pl.concat([rows, self._layers.compute_copied_ranges(columns)], how="diagonal").select(columns).to_arrow()
+
+    def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the columns from which layers are computed, and the recorded columns of ``nvtx_ranges``."""
+        needed = dict(list_columns_for_correlation("kernels", schemas.LAYER_COLUMNS))
+        if name == RANGES:
+            recorded = [c for c in columns if c in self._base.schema(name).names]
+            needed[RANGES] = [*dict.fromkeys((*needed[RANGES], *recorded))]
+        return needed
+
+    def release(self) -> None:
+        """Free the computed columns and the layout of the layers."""
+        with self._lock:
+            super().release()
+            self.free_working_data()
+
+    def free_working_data(self) -> None:
+        """Free the layout of the layers. The computed columns stay in memory."""
+        with self._lock:
+            self.__dict__.pop("_layers", None)
+
+    @functools.cached_property
+    def _layers(self) -> LayeredCapture:
+        from tracekit.core.layered import LayeredCapture
+
+        return LayeredCapture(lambda name: scan_table(self._base, name))
+
+
 class Correlated(Stage):
     """Stage that adds API calls and NVTX ranges to activities, and parents, depths and projections to NVTX ranges.
 
@@ -166,7 +220,7 @@ class Correlated(Stage):
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the columns that correlation adds."""
-        return schemas.correlated_schema(name)
+        return schemas.add_correlation_columns_to_schema(self._base.schema(name))
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Compute the table ``nvtx_projections``, or the columns that correlation adds to another table."""

@@ -1,4 +1,4 @@
-"""Build the tables that result from the steps of a plan: selection, correlation, joins and the roll-up."""
+"""Build the tables that result from the steps of a plan: layers, selection, correlation, joins and the roll-up."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from tracekit.plan.plan import Aggregation, Plan
 from tracekit.plan.rows import SelectedRows, SelectedTables
-from tracekit.plan.stages import PROJECTIONS, Correlated, GraphJoined, NcuJoined, RolledUp, SharedRollup
+from tracekit.plan.stages import PROJECTIONS, Correlated, GraphJoined, Layered, NcuJoined, RolledUp, SharedRollup
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
 
     from tracekit.core.rollup import Rollup
-    from tracekit.core.select import RowCondition
     from tracekit.registry.tables import CachedTables
 
 
@@ -36,7 +35,7 @@ def get_rollup(plan: Plan) -> Rollup:
 def _build_tables(plan: Plan) -> CachedTables:
     """Return the tables of a plan, computed by applying its last step to the tables of the plan without this step."""
     if plan.graph is not None:
-        ops = get_tables(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
+        ops = get_tables(Plan(plan.source, rows=plan.rows, layers=plan.layers, rollup=plan.rollup))
         return _select_tables(plan, GraphJoined(get_tables(replace(plan, graph=None)), get_tables(plan.graph), ops))
     if plan.rollup is not None:
         return _select_tables(plan, RolledUp(get_tables(replace(plan, rollup=None)), _get_shared_rollup(plan)))
@@ -50,11 +49,13 @@ def _build_tables_without_rollup(plan: Plan) -> CachedTables:
     if plan.ncu is not None:
         results = get_tables(plan.ncu.results)
         return _select_tables(plan, NcuJoined(get_tables(replace(plan, ncu=None)), results, plan.ncu.metrics))
-    if plan.correlated and plan.tables is not None and PROJECTIONS in plan.tables:
-        return _select_tables(plan, get_tables(replace(plan, tables=None)))
-    if plan.correlated:
+    if plan.correlated and (plan.tables is None or PROJECTIONS not in plan.tables):
         return Correlated(get_tables(replace(plan, correlated=False)))
-    return _select_tables(plan, plan.source)
+    if plan.tables is not None:
+        return SelectedTables(get_tables(replace(plan, tables=None)), plan.tables)
+    if plan.layers is None:
+        return plan.source
+    return Layered(plan.source, None if plan.layers.recorded is None else get_tables(plan.layers.recorded))
 
 
 def _select_tables(plan: Plan, tables: CachedTables) -> CachedTables:
@@ -63,19 +64,20 @@ def _select_tables(plan: Plan, tables: CachedTables) -> CachedTables:
 
 
 def _get_shared_rollup(plan: Plan) -> SharedRollup:
-    """Return the roll-up of a plan. Plans with equal row filters and parameters share one roll-up.
+    """Return the roll-up of a plan. Plans with equal layers, row filters and parameters share one roll-up.
 
     The roll-up is computed from the selected rows of all tables.
     """
     aggregation = plan.rollup or Aggregation()
-    shared: WeakValueDictionary[tuple[frozenset[RowCondition], Aggregation], SharedRollup] = plan.source.rollups
-    rollup = shared.get((plan.rows, aggregation))
+    shared: WeakValueDictionary[tuple[Plan, Aggregation], SharedRollup] = plan.source.rollups
+    selected = Plan(plan.source, rows=plan.rows, layers=plan.layers)
+    rollup = shared.get((selected, aggregation))
     if rollup is None:
         known = [
-            r for (rows, other), r in list(shared.items()) if rows == plan.rows and _have_same_ops(other, aggregation)
+            r for (plan, other), r in list(shared.items()) if plan == selected and _have_same_ops(other, aggregation)
         ]
-        events = get_tables(Plan(plan.source, rows=plan.rows))
-        rollup = shared[plan.rows, aggregation] = SharedRollup(events, aggregation, known[0] if known else None)
+        same_ops = known[0] if known else None
+        rollup = shared[selected, aggregation] = SharedRollup(get_tables(selected), aggregation, same_ops)
     return rollup
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 ALL_COLUMNS = "*"
+LAYER_COLUMNS = ("capture_range_id", "capture_path", "capture_confidence")
 """Key that stands for all columns of a table that correlation computes as a whole."""
 _PACKAGED = Path(__file__).parents[1] / "_schemas"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "schemas"
@@ -179,9 +180,34 @@ def get_key(name: str) -> tuple[str, ...]:
 @functools.cache
 def correlated_schema(name: str) -> TableSchema:
     """Return the schema of a table in a correlated trace, including the columns that correlation adds."""
-    base, groups = table(name), _load_declaration("_correlation").values()
-    added = [c for g in groups if name in (g.get("tables") or list_tables(g["role"])) for c in g["columns"]]
+    return add_correlation_columns_to_schema(table(name))
+
+
+@functools.lru_cache(maxsize=1 << 9)
+def add_correlation_columns_to_schema(base: TableSchema) -> TableSchema:
+    """Return the schema of a table with the columns that correlation adds, which ``base`` may already contain."""
+    added = _parse_columns(_list_added_columns("_correlation", base.name))
+    names = {column.name for column in added}
+    return dataclasses.replace(base, columns=(*(c for c in base.columns if c.name not in names), *added))
+
+
+@functools.lru_cache(maxsize=1 << 9)
+def add_layer_columns_to_schema(base: TableSchema) -> TableSchema:
+    """Return the schema of a table in a layered trace.
+
+    Memory operations and kernels have the time of the launch and those columns of correlation that describe captured
+    ranges, and NVTX ranges state of which range they are copies.
+    """
+    added = _list_added_columns("_layers", base.name)
+    if base.name in list_tables("operation"):
+        added = [*added, *(c for c in _list_added_columns("_correlation", base.name) if c["name"] in LAYER_COLUMNS)]
     return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(added)))
+
+
+def _list_added_columns(declaration: str, name: str) -> list[dict[str, Any]]:
+    """Return the declared columns that a computation adds to the table with the given name."""
+    groups = _load_declaration(declaration).values()
+    return [c for g in groups if name in (g.get("tables") or list_tables(g["role"])) for c in g["columns"]]
 
 
 @functools.cache

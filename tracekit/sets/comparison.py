@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.core.compare import Diff, Summary
+    from tracekit.trace import Layers
 
     Side: TypeAlias = Trace | TraceSet | Summary | str | os.PathLike[str]
 
@@ -195,6 +196,7 @@ class Summarizer:
         exact_names: Whether names are compared as they were recorded. If False, they are normalized first.
         strict: Whether a capture that cannot be read is an error if a side consists of several captures.
         include_warm_up: Whether the warm-up is summarized.
+        layers: Where the ranges inside of replays of CUDA graphs come from, as for ``Trace.with_layers``, or None.
     """
 
     kinds: tuple[str, ...]
@@ -203,6 +205,7 @@ class Summarizer:
     exact_names: bool = False
     strict: bool = False
     include_warm_up: bool = False
+    layers: Layers | None = None
 
     def __call__(self, trace: Trace) -> Summary:
         """Return the summary of a trace.
@@ -210,7 +213,7 @@ class Summarizer:
         A trace that is already rolled up is not rolled up again if ``key_op`` and ``iterations`` are None and
         ``include_warm_up`` is false.
         """
-        linked = trace.correlate()
+        linked = (trace if self.layers is None else trace.with_layers(self.layers)).correlate()
         is_rolled_up = linked._view.plan.rollup is not None  # noqa: SLF001 - as for exporters
         if not is_rolled_up or self.key_op is not None or self.iterations is not None or self.include_warm_up:
             included = self.include_warm_up or None

@@ -33,7 +33,7 @@ _LISTED = 8
 class Operation:
     """A call of a ``Trace`` method that returns another trace: the name of the method and its arguments by name."""
 
-    method: Literal["correlate", "rollup", "select"]
+    method: Literal["correlate", "rollup", "select", "with_layers"]
     arguments: Mapping[str, Any]
 
 
@@ -154,7 +154,7 @@ class MemberSet:
         arguments = [operation.arguments for operation in self._operations if operation.method == "rollup"]
         return arguments[-1] if arguments else {}
 
-    def with_operation(self, method: Literal["correlate", "rollup", "select"], **arguments: Any) -> Self:
+    def with_operation(self, method: Literal["correlate", "rollup", "select", "with_layers"], **arguments: Any) -> Self:
         """Return a set with a further operation, which is applied to each trace."""
         operations = (*self._operations, Operation(method, arguments))
         return type(self)(self.captures, operations=operations, engine=self.engine, errors=self.errors)

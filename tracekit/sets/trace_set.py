@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tracekit.sets.plots import SetPlots
     from tracekit.sets.reports import RankedReport
     from tracekit.text.names import RecipeName, ReportName, RuleName, TableName
+    from tracekit.trace import Layers
 
     PathLike = str | os.PathLike[str]
 
@@ -513,6 +514,15 @@ class TraceSet(MemberSet):
     def correlate(self) -> TraceSet:
         """Join GPU activities with their API calls and NVTX ranges in every rank, as ``Trace.correlate`` does."""
         return self.with_operation("correlate")
+
+    def with_layers(self, layers: Layers = "capture") -> TraceSet:
+        """Place the ranges in which CUDA graphs were captured inside their replays in every rank.
+
+        Args:
+            layers: ``capture`` takes the ranges of a rank from its own profile. A trace or the path of a second capture
+                of the same program applies to all ranks, as for ``Trace.with_layers``.
+        """
+        return self.with_operation("with_layers", layers=layers)
 
     def rollup(
         self,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tracekit.trace import Layers
     from tracekit.view.server import Viewer
 
 PACKAGES = ("flask", "plotly", "sqlglot", "xlsxwriter")
@@ -23,6 +24,7 @@ def open_viewer(
     port: int | None = None,
     from_: str | None = None,
     cache: bool | None = None,
+    layers: Layers | None = None,
     token: bool = False,
     strict: bool = False,
 ) -> Viewer:
@@ -35,6 +37,7 @@ def open_viewer(
         port: Port to listen on. If None, it is 8000 or the next free port.
         from_: Format of the captures. If None, it is detected.
         cache: Whether columns are read from the cache and stored in it, as in ``tracekit.load``.
+        layers: Where the ranges inside of replays of CUDA graphs come from, as in ``tracekit.load``.
         token: Whether the URL contains a token even if the address is a loopback address.
         strict: Whether a capture that cannot be read is an error. By default, the viewer lists it with the reason.
 
@@ -51,7 +54,7 @@ def open_viewer(
 
     memory.make_malloc_return_large_blocks()
     files.allow_many_open_files()
-    captures, opener = open_first_capture(paths, from_, cache=cache, strict=strict)
+    captures, opener = open_first_capture(paths, from_, cache=cache, layers=layers, strict=strict)
     ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
     for each in ports:
         try:

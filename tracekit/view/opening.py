@@ -33,6 +33,8 @@ from tracekit.view.captures import CLOSING_S, ViewedCaptures
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tracekit.trace import Layers, Trace
+
 INTERVAL_S = 2.0
 """Seconds between two looks at the files."""
 MAX_SHARE = 0.02
@@ -50,13 +52,21 @@ class CaptureOpener:
         named: The files, folders and patterns that the user named.
         from_: Format of the captures. If None, it is detected.
         cache: Whether columns are read from the cache and stored in it.
+        layers: Where the ranges inside of replays of CUDA graphs come from, as in ``tracekit.load``.
     """
 
     def __init__(
-        self, captures: ViewedCaptures, named: Iterable[Path], from_: str | None, *, cache: bool | None
+        self,
+        captures: ViewedCaptures,
+        named: Iterable[Path],
+        from_: str | None,
+        *,
+        cache: bool | None,
+        layers: Layers | None = None,
     ) -> None:
         self._captures = captures
         self._named, self._from, self._cache = list(named), from_, cache
+        self._layers = layers
         self._waiting: list[Path] = []
         self._states = _read_states(self._named)
         self._growing: dict[Path, FileState] = {}
@@ -132,6 +142,9 @@ class CaptureOpener:
         except Exception as e:  # noqa: BLE001 - the thread must go on with the other captures
             self._captures.add_unreadable(self._names[path], e)
 
+    def _load(self, path: Path) -> Trace:
+        return load(path, self._from, cache=self._cache, layers=self._layers)
+
     def _open(self, path: Path, *, replace: bool = False) -> None:
         """Open a capture. With ``replace``, it replaces the open captures with the same path.
 
@@ -141,7 +154,7 @@ class CaptureOpener:
         name, full = self._names[path], _make_absolute(path)
         try:
             with self._captures.opening:
-                self._captures.add(name, load(path, self._from, cache=self._cache), full, replace=replace)
+                self._captures.add(name, self._load(path), full, replace=replace)
         except (TracekitError, OSError) as e:
             self._captures.add_unreadable(name, e)
             raise
@@ -205,14 +218,19 @@ def open_captures(
 
 
 def open_first_capture(
-    paths: Iterable[Path], from_: str | None = None, *, cache: bool | None = None, strict: bool = False
+    paths: Iterable[Path],
+    from_: str | None = None,
+    *,
+    cache: bool | None = None,
+    layers: Layers | None = None,
+    strict: bool = False,
 ) -> tuple[ViewedCaptures, CaptureOpener]:
     """Open the first of several captures, and return an opener that opens the others when it is started.
 
-    The arguments and errors are those of ``open_captures``.
+    The arguments and errors are those of ``open_captures``, and ``layers`` is that of ``tracekit.load``.
     """
     captures = ViewedCaptures([])
-    opener = CaptureOpener(captures, paths, from_, cache=cache)
+    opener = CaptureOpener(captures, paths, from_, cache=cache, layers=layers)
     try:
         opener.open_first(strict=strict)
     except BaseException:

@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
-from tracekit.core.ops.attach import COLUMNS, AttributedCalls, find_instances_of_calls, pair_calls_with_activities
+from tracekit.core.ops.attach import (
+    COLUMNS,
+    AttributedCalls,
+    find_instances_of_calls,
+    find_instances_of_launches,
+    pair_calls_with_activities,
+)
 from tracekit.core.ops.dialect import INSTANCE, Dialect, DialectTables, Timeline
+from tracekit.core.relations import LAUNCH
 from tracekit.core.series import map_categories_expr, spill_frame, string_ranks_expr
 from tracekit.errors import UnknownFormatError, create_choices_hint
 
@@ -164,6 +171,11 @@ def _attribute_calls_to_instances(
         Two frames. The first one has all op instances. Those that represent API calls outside of all ops are at the
         end. The second one has the attributed calls, with the row number of their op instance in ``instance``.
     """
+    moved = calls.clear()
+    if LAUNCH in calls.columns:
+        inside = find_instances_of_launches(calls, timeline_instances)
+        moved = calls.with_columns(instance=inside).filter(inside.is_not_null())
+        calls = calls.with_columns(pl.lit(None, pl.Int64).alias(LAUNCH)).filter(inside.is_null())
     api_calls = calls.unique("call", keep="first", maintain_order=True)
     has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
     owner = find_instances_of_calls(has_work, timeline_instances).with_columns(row=pl.int_range(pl.len()))
@@ -175,6 +187,8 @@ def _attribute_calls_to_instances(
     instance = owner.select(pl.coalesce("instance", unassociated)).to_series()
     instances = pl.concat([timeline_instances, _build_unassociated_instances(roots)])
     with_instance = calls.with_columns(instance=instance.gather(calls["call"])).drop_nulls("instance")
+    if moved.height:
+        with_instance = pl.concat([with_instance, moved]).sort("call", maintain_order=True)
     return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
 
 

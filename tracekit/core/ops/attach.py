@@ -9,6 +9,9 @@ A call is attributed to the op instance that contains the call, bounds included:
    instance. This instance is *unassociated*.
 
 If several instances contain the call, the one that started last is used.
+
+In a layered trace, the activities of a CUDA graph have launches of their own. Such a launch is attributed to the last
+instance of its thread that contains it, and otherwise like its call.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import polars as pl
 
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.axis import replace_with_null_unless
-from tracekit.core.relations import CALL, THREAD, find_first_row_numbers
+from tracekit.core.relations import CALL, LAUNCH, THREAD, find_first_row_numbers, list_launch_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +51,8 @@ class AttributedCalls(NamedTuple):
 
     Attributes:
         frames: Function that returns the declared table with a given name.
-        stored: One row per pair of a call and an activity: ``call``, ``kind``, ``activity``, ``name``, ``instance``.
-            Row numbers are UInt32.
+        stored: One row per pair of a call and an activity: ``call``, ``kind``, ``activity``, ``name``, ``instance``
+            and, in a layered trace, ``launch_ns`` (null unless the launch is moved). Row numbers are UInt32.
     """
 
     frames: Frames
@@ -58,7 +61,8 @@ class AttributedCalls(NamedTuple):
     @classmethod
     def from_rows(cls, frames: Frames, calls: pl.DataFrame) -> Self:
         """Create attributed calls from rows of ``pair_calls_with_activities`` with the added column ``instance``."""
-        return cls(frames, calls.select(pl.col(_ROW_NUMBERS).cast(pl.UInt32), "kind", "name"))
+        launches = [c for c in calls.columns if c == LAUNCH]
+        return cls(frames, calls.select(pl.col(_ROW_NUMBERS).cast(pl.UInt32), "kind", "name", *launches))
 
     def select(self, columns: Sequence[str], rows: pl.Series | None = None) -> pl.DataFrame:
         """Return selected columns and rows of the attributed calls.
@@ -69,18 +73,22 @@ class AttributedCalls(NamedTuple):
         """
         of_calls = [c for c in columns if c in _OF_CALLS]
         of_activities = [c for c in columns if c in _OF_ACTIVITIES]
-        needed = {*columns, *(["call"] if of_calls else []), *(["activity", "kind"] if of_activities else [])}
+        needed = {*columns, *(["call", LAUNCH] if of_calls else []), *(["activity", "kind"] if of_activities else [])}
         stored = self.stored.select(c for c in self.stored.columns if c in needed)
         stored = stored if rows is None else stored.select(pl.all().gather(rows))
         parts = [stored.with_columns(pl.col(c).cast(pl.Int64) for c in _ROW_NUMBERS if c in columns)]
-        parts += [self._gather_call_columns(stored["call"], of_calls)] if of_calls else []
+        parts += [self._gather_call_columns(stored, of_calls)] if of_calls else []
         parts += [self._gather_activity_columns(stored, of_activities)] if of_activities else []
         return pl.concat(parts, how="horizontal").select(columns)
 
-    def _gather_call_columns(self, call_rows: pl.Series, columns: Sequence[str]) -> pl.DataFrame:
-        """Return columns of the API calls with the given row numbers."""
+    def _gather_call_columns(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+        """Return columns of the API calls of the rows in ``stored``. A moved launch has times of its own."""
         api_calls = self.frames("api_calls").select(**{c: _OF_CALLS[c] for c in columns}).collect()
-        return api_calls.select(pl.all().gather(call_rows))
+        rows = api_calls.select(pl.all().gather(stored["call"]))
+        if LAUNCH not in stored.columns:
+            return rows
+        times = [pl.coalesce(LAUNCH, c).alias(c) for c in ("start_ns", "end_ns") if c in columns]
+        return rows.with_columns(stored[LAUNCH]).with_columns(times).drop(LAUNCH)
 
     def _gather_activity_columns(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         """Return columns of the activities in ``stored``, which has their kinds and row numbers."""
@@ -112,15 +120,19 @@ def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
         - ``gpu_start_ns``, ``gpu_end_ns``, ``device_id``: columns of the activity
 
         ``activity`` and ``device_id`` are null for the kind ``call``. The times on the GPU are null for the kinds
-        ``call`` and ``sync``.
+        ``call`` and ``sync``. In a layered trace, the rows also have ``launch_ns``, and a call whose launches are moved
+        has an additional row of the kind ``call``.
     """
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
     api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
     keys = api_calls.select(CALL)
-    launched = pl.concat([_read_activities_of_calls(frames, kind, keys) for kind in TABLES])
+    launched = pl.concat([_read_activities_of_calls(frames, kind, keys) for kind in TABLES], how="diagonal")
     non_sync = launched.filter(pl.col("kind") != "sync")
     waits = launched.filter(pl.col("kind") == "sync").unique("call", keep="first", maintain_order=True)
     launched = pl.concat([non_sync, waits.join(non_sync.select("call").unique(), on="call", how="anti")])
+    if LAUNCH in launched.columns:
+        moved = launched.drop_nulls(LAUNCH).select(pl.col("call").unique())
+        launched = pl.concat([launched, moved], how="diagonal")
     paired = api_calls.join(launched, on="call", how="left", maintain_order="left_right")
     return paired.select(
         "call",
@@ -129,6 +141,7 @@ def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
         *THREAD,
         pl.coalesce("kernel_name", "name", pl.lit("", pl.Categorical)).alias("name"),
         *["gpu_start_ns", "gpu_end_ns", "device_id"],
+        *(c for c in paired.columns if c == LAUNCH),
     )
 
 
@@ -136,7 +149,8 @@ def _read_activities_of_calls(frames: Frames, kind: str, call_keys: pl.DataFrame
     """Return the activities of one kind that API calls launched, with their times, devices and kernel names."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
     numbers = pl.lit(kind, KINDS).alias("kind"), pl.int_range(pl.len()).alias("activity")
-    columns = [*CALL, *numbers, *_OF_ACTIVITIES, name.alias("kernel_name")]
+    launches = list_launch_columns(frames(TABLES[kind]))
+    columns = [*CALL, *numbers, *_OF_ACTIVITIES, name.alias("kernel_name"), *launches]
     activities = _read_activities(frames, kind).select(columns).collect()
     return (
         activities.drop(CALL)
@@ -149,6 +163,21 @@ def _read_activities(frames: Frames, kind: str) -> pl.LazyFrame:
     """Return the activities of one kind, with their times on the GPU, which are null for synchronizations."""
     time = pl.col if kind in ON_GPU else lambda _: pl.lit(None, pl.Int64)
     return frames(TABLES[kind]).with_columns(gpu_start_ns=time("start_ns"), gpu_end_ns=time("end_ns"))
+
+
+def find_instances_of_launches(launches: pl.DataFrame, instances: pl.DataFrame) -> pl.Series:
+    """Return the op instance to which each launch is attributed that a layered trace moves.
+
+    Args:
+        launches: One row per launch: ``process_id``, ``thread_id``, ``launch_ns``.
+        instances: Op instances in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``.
+
+    Returns:
+        One row number of ``instances`` per launch. It is null if the launch is not moved, or if no instance contains
+        it.
+    """
+    moments = launches.select(*THREAD, start_ns=LAUNCH, end_ns=LAUNCH)
+    return containment.find_last_containers(moments, instances, by=THREAD)
 
 
 def find_instances_of_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:

@@ -16,7 +16,7 @@ import polars as pl
 
 from tracekit.core.intervals.containment import find_shortest_containers
 from tracekit.core.layers.nodes import NODE, find_original_nodes
-from tracekit.core.relations import ACTIVITIES, OPERATIONS, THREAD
+from tracekit.core.relations import ACTIVITIES, OPERATIONS, THREAD, list_launch_columns
 from tracekit.core.reports.nvtx import (
     CHILDREN,
     add_child_aggregates,
@@ -130,7 +130,8 @@ def _compute_innermost_range_mask(ranges: pl.DataFrame) -> pl.Series:
 def _read_node_activities(frames: Frames, *, use_original_creation_times: bool = True) -> pl.DataFrame:
     """Return the activities of nodes of CUDA graphs, with the times at which the nodes were created.
 
-    A node of an executable graph is a copy of the node that the program created.
+    A node of an executable graph is a copy of the node that the program created. Activities that a layered trace
+    launches in copied ranges are left out.
 
     Args:
         frames: Function that returns the declared table with a given name.
@@ -151,7 +152,8 @@ def _read_node_activities(frames: Frames, *, use_original_creation_times: bool =
         right_on=list(NODE),
         how="inner",
     )
-    tables = (frames(t).select(*NODE, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in OPERATIONS)
+    launched = [frames(t).filter(pl.col(c).is_null() for c in list_launch_columns(frames(t))) for t in OPERATIONS]
+    tables = (rows.select(*NODE, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for rows in launched)
     activities = pl.concat(tables).drop_nulls("graph_node_id")
     joined = activities.join(nodes.lazy(), on=NODE, how="inner", maintain_order="left")
     return joined.with_columns(gpu_first_end_ns="gpu_end_ns").select(_COLUMNS).collect()

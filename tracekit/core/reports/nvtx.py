@@ -22,7 +22,7 @@ from tracekit.core.intervals.containment import (
     list_contained_pairs,
     split_into_chains,
 )
-from tracekit.core.relations import CALL, OPERATIONS, THREAD, join_calls
+from tracekit.core.relations import CALL, OPERATIONS, THREAD, join_calls, list_launch_columns, move_launches
 from tracekit.core.reports.names import range_tag_expr
 from tracekit.core.reports.sources import (
     read_api_calls,
@@ -180,8 +180,9 @@ def add_child_aggregates(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFra
 
 
 def _read_kernel_durations(request: Request) -> pl.LazyFrame:
-    """Read the columns ``CALL``, ``name`` and ``duration_ns`` of kernels."""
-    return read_kernels(request, *CALL, "start_ns", "end_ns").select(*CALL, "name", DURATION)
+    """Read the columns ``CALL``, ``name`` and ``duration_ns`` of kernels and, in a layered trace, ``launch_ns``."""
+    columns = [*CALL, *list_launch_columns(request.frames("kernels"))]
+    return read_kernels(request, *columns, "start_ns", "end_ns").select(*columns, "name", DURATION)
 
 
 def _has_repeated_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> bool:
@@ -201,7 +202,7 @@ def _join_kernels_to_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.Dat
     A kernel without a call has one row, in which the thread is null.
     """
     joined = join_calls(kernels, calls.with_columns(pl.col("process_id").alias("caller")), "all", "left")
-    return joined.drop(CALL).rename({"caller": "process_id"})
+    return move_launches(joined.drop(CALL).rename({"caller": "process_id"}))
 
 
 def _summarize_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
@@ -229,7 +230,7 @@ def _summarize_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, cal
     Ranges, kernels and calls that occur several times are processed once, and weighted by the number of occurrences.
     """
     ranges = ranges.group_by("domain", "name", "kind", *THREAD, "start_ns", "end_ns").agg(range_copies=_COPIES)
-    kernels = kernels.group_by(*CALL, "name", "duration_ns").agg(kernel_copies=_COPIES).with_row_index("kernel")
+    kernels = kernels.group_by(kernels.columns).agg(kernel_copies=_COPIES).with_row_index("kernel")
     calls = calls.group_by(*CALL, "thread_id", "start_ns", "end_ns").agg(call_copies=_COPIES)
     launches = _join_kernels_to_calls(kernels, calls)
     launches = launches.with_columns(copies=pl.col("kernel_copies") * pl.col("call_copies").fill_null(1))
@@ -326,14 +327,26 @@ def read_gpu_launches(frames: Frames, tables: Sequence[str]) -> pl.LazyFrame:
         tables: Tables of activities.
 
     Returns:
-        One row per call: the columns ``CALL_COLUMNS``, ``activity`` (number of the correlation id, which calls of a
-        process with the same id share), ``gpu_start_ns`` (first start), ``gpu_end_ns`` (last end) and
-        ``gpu_first_end_ns`` (first end).
+        One row per call, or per time to which a layered trace moves launches of the call: the columns ``CALL_COLUMNS``,
+        ``activity`` (number of the correlation id, which calls of a process with the same id share), ``gpu_start_ns``
+        (first start), ``gpu_end_ns`` (last end) and ``gpu_first_end_ns`` (first end).
     """
-    times = (frames(t).select(*CALL, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in tables)
+    launches = list_launch_columns(frames(tables[0]))
+    times = (_read_gpu_times(frames(t), launches) for t in tables)
     start, end = pl.col("gpu_start_ns"), pl.col("gpu_end_ns")
-    extents = pl.concat(times).group_by(*CALL).agg(start.min(), end.max(), gpu_first_end_ns=end.min())
-    return read_api_calls(frames).join(extents.with_row_index("activity"), on=CALL, how="inner")
+    extents = pl.concat(times).group_by(*CALL, *launches).agg(start.min(), end.max(), gpu_first_end_ns=end.min())
+    if not launches:
+        return read_api_calls(frames).join(extents.with_row_index("activity"), on=CALL, how="inner")
+    numbers = extents.select(CALL).unique().with_row_index("activity")
+    rows = read_api_calls(frames).join(numbers, on=CALL, how="inner").join(extents, on=CALL, how="inner")
+    return move_launches(rows.collect()).lazy()
+
+
+def _read_gpu_times(activities: pl.LazyFrame, launches: Sequence[str]) -> pl.LazyFrame:
+    """Read the columns ``CALL``, ``launches`` (null in tables that lack them), ``gpu_start_ns`` and ``gpu_end_ns``."""
+    missing = [] if list_launch_columns(activities) else [pl.lit(None, pl.Int64).alias(c) for c in launches]
+    rows = activities.with_columns(missing)
+    return rows.select(*CALL, *launches, gpu_start_ns="start_ns", gpu_end_ns="end_ns")
 
 
 def compute_range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

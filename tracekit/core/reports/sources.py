@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.relations import CALL, THREAD, join_calls
+from tracekit.core.relations import CALL, LAUNCH, THREAD, join_calls, list_launch_columns, move_launches
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 from tracekit.core.reports.report import CALL_COLUMNS, RANGE_COLUMNS
 from tracekit.core.reports.summary import DURATION
@@ -28,7 +28,7 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     """
     if not request.has_flag("nvtx-name"):
         return _read_kernels_with_selected_name(request).select("name", *columns)
-    needed = dict.fromkeys([*CALL, *columns])
+    needed = dict.fromkeys([*CALL, *list_launch_columns(request.frames("kernels")), *columns])
     rows = _read_kernels_with_selected_name(request).select("name", *needed)
     return _add_range_name_prefixes(rows, request.get_frames_without(*_OF_LAUNCHES)).select("name", *columns)
 
@@ -103,7 +103,8 @@ def _add_range_name_prefixes(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame
     """
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
-    launches = join_calls(named.select("kernel", *CALL), read_api_calls(frames).collect(), "all")
+    keys = ["kernel", *CALL, *(c for c in named.columns if c == LAUNCH)]
+    launches = move_launches(join_calls(named.select(keys), read_api_calls(frames).collect(), "all"))
     launches = launches.select("kernel", find_last_started_ranges(ranges, launches).alias("range"))
     innermost = launches.group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")

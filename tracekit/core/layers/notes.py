@@ -1,0 +1,29 @@
+"""State why layers of CUDA graphs are not known, and what to do about it."""
+
+from __future__ import annotations
+
+
+def describe_unknown_layers(unknown_count: int, node_count: int) -> str:
+    """Return a sentence about the activities of graphs whose layers are not known."""
+    return (
+        f"the layers of {unknown_count:,} of {node_count:,} activities of CUDA graphs are not known, because their "
+        "graphs were captured before the recording began, or because the creation of their nodes was not recorded. "
+        "Hint: take the layers from a second capture of the program, with --layers FILE"
+    )
+
+
+def describe_whole_graphs(execution_count: int, graph_count: int) -> str:
+    """Return a sentence about graphs whose executions were recorded as wholes."""
+    return (
+        f"{execution_count:,} executions of {graph_count:,} CUDA graph{'s' * (graph_count != 1)} were recorded as "
+        "wholes, without the times of their nodes, so their layers are not known. Hint: record nodes with nsys profile "
+        "--cuda-graph-trace=node"
+    )
+
+
+def describe_whole_replays(whole_count: int, replay_count: int) -> str:
+    """Return a sentence about replays inside of which no ranges are placed."""
+    return (
+        f"no ranges are placed inside of {whole_count:,} of {replay_count:,} replays of CUDA graphs, because their API "
+        "calls are too short, or because other ranges begin or end during the calls"
+    )
