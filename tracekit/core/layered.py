@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit.core.correlate import CapturedNodes, Correlation
 from tracekit.core.layers.notes import describe_unknown_layers, describe_whole_graphs, describe_whole_replays
-from tracekit.core.layers.replays import Layout, Places, place_ranges
+from tracekit.core.layers.replays import Places, ReplayLayout, place_ranges
 from tracekit.core.relations import LAUNCH, OPERATIONS, THREAD
 from tracekit.errors import TracekitError, warn
 
@@ -79,7 +79,7 @@ class LayeredCapture:
         return copied.with_columns(range_id=new_ids, end_thread_id=pl.lit(None, pl.Int64)).select(columns)
 
     @functools.cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> ReplayLayout:
         """The copied ranges and the moved launches of all activities, in the order of the tables ``OPERATIONS``."""
         activities = [
             pl.DataFrame({"call": self._correlation.activities(t).call_row_number, "place": self._nodes.find_rows(t)})
@@ -90,7 +90,7 @@ class LayeredCapture:
         self._warn_about_replays_without_layers(layout)
         return layout
 
-    def _warn_about_replays_without_layers(self, layout: Layout) -> None:
+    def _warn_about_replays_without_layers(self, layout: ReplayLayout) -> None:
         """Warn about replays whose layers are not known, or in which there is no place for ranges."""
         nodes = [self.frames(t).select(is_node=pl.col("graph_node_id").is_not_null()).collect() for t in OPERATIONS]
         known = [self._nodes.compute_columns(t, ["capture_confidence"]) for t in OPERATIONS]

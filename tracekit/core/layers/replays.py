@@ -47,7 +47,7 @@ class Places(NamedTuple):
     has_own_ranges: bool
 
 
-class Layout(NamedTuple):
+class ReplayLayout(NamedTuple):
     """The copied ranges, and the moved launches.
 
     Attributes:
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
     whole_count: int
 
 
-def place_ranges(activities: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame, places: Places) -> Layout:
+def place_ranges(activities: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame, places: Places) -> ReplayLayout:
     """Copy the ranges of places into the calls that replay them, and move launches into the copies.
 
     Args:
@@ -83,8 +83,8 @@ def place_ranges(activities: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataF
     replays = _add_steps(replays, held, ranges)
     copies = _copy_ranges(replays.filter("is_placed"), held, places)
     launches = _move_launches(activities, replays, moments, copies)
-    copies = copies.filter("is_kept").drop("is_kept")
-    return Layout(spill_frame(copies), spill_frame(launches), replays.height, int((~replays["is_placed"]).sum()))
+    copies = copies.filter("is_copied").drop("is_copied")
+    return ReplayLayout(spill_frame(copies), spill_frame(launches), replays.height, int((~replays["is_placed"]).sum()))
 
 
 def _find_patterns(replayed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -174,31 +174,31 @@ def _copy_ranges(replays: pl.DataFrame, held: pl.DataFrame, places: Places) -> p
 
     Returns:
         One row per range of the pattern of each call: ``range_row``, ``THREAD``, ``start_ns``, ``end_ns`` and
-        ``is_kept``. A range that is open when the call begins is not copied.
+        ``is_copied``. A range that is open when the call begins is not copied.
     """
     rows = replays.join(held, on="pattern", maintain_order="left_right")
     call_start, step = pl.col("start_ns"), pl.col("step_ns")
-    kept = pl.lit(value=True)
+    is_new = pl.lit(value=True)
     if places.has_own_ranges:
         names = {"process_id": "p", "thread_id": "t", "start_ns": "s", "end_ns": "e"}
         sources = places.ranges.select(pl.all().gather(rows["range_row"])).rename(names)
         rows = rows.hstack(sources)
         is_open = (pl.col("s") <= call_start) & (pl.col("e").is_null() | (pl.col("e") > call_start))
         same_thread = (pl.col("p") == pl.col("process_id")) & (pl.col("t") == pl.col("thread_id"))
-        kept = ~(is_open & same_thread).fill_null(value=False)
+        is_new = ~(is_open & same_thread).fill_null(value=False)
     return rows.select(
         "range_row",
         *THREAD,
         start_ns=call_start + pl.col("first") * step,
         end_ns=call_start + pl.col("last") * step,
-        is_kept=kept,
+        is_copied=is_new,
     )
 
 
 def _move_launches(
     activities: pl.DataFrame, replays: pl.DataFrame, moments: pl.DataFrame, copies: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the columns ``launch_ns`` and ``copy`` of ``Layout.launches``.
+    """Return the columns ``launch_ns`` and ``copy`` of ``ReplayLayout.launches``.
 
     Args:
         activities: One row per activity: ``call`` and ``place``.
@@ -209,7 +209,7 @@ def _move_launches(
     """
     placed = replays.filter("is_placed").with_columns(offset=pl.col("ranges").cum_sum() - pl.col("ranges"))
     placed = placed.select("call", "pattern", "start_ns", "step_ns", "offset")
-    number = copies.select(pl.when("is_kept").then(pl.col("is_kept").cum_sum().cast(pl.Int64) - 1)).to_series()
+    number = copies.select(pl.when("is_copied").then(pl.col("is_copied").cum_sum().cast(pl.Int64) - 1)).to_series()
 
     def move_batch(batch: pl.DataFrame) -> pl.Series:
         rows = batch.join(placed, on="call", how="left", maintain_order="left")

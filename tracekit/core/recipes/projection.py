@@ -16,7 +16,7 @@ import polars as pl
 
 from tracekit.core.intervals.containment import find_shortest_containers
 from tracekit.core.layers.nodes import NODE, find_original_nodes
-from tracekit.core.relations import ACTIVITIES, OPERATIONS, THREAD, list_launch_columns
+from tracekit.core.relations import ACTIVITIES, LAUNCH, OPERATIONS, THREAD, list_launch_columns
 from tracekit.core.reports.nvtx import (
     CHILDREN,
     add_child_aggregates,
@@ -152,7 +152,8 @@ def _read_node_activities(frames: Frames, *, use_original_creation_times: bool =
         right_on=list(NODE),
         how="inner",
     )
-    launched = [frames(t).filter(pl.col(c).is_null() for c in list_launch_columns(frames(t))) for t in OPERATIONS]
+    launched = [frames(t) for t in OPERATIONS]
+    launched = [rows.filter(pl.col(LAUNCH).is_null()) if list_launch_columns(rows) else rows for rows in launched]
     tables = (rows.select(*NODE, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for rows in launched)
     activities = pl.concat(tables).drop_nulls("graph_node_id")
     joined = activities.join(nodes.lazy(), on=NODE, how="inner", maintain_order="left")
