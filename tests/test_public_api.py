@@ -76,7 +76,7 @@ def test_signatures_are_the_contract() -> None:
     written = {name: str(inspect.signature(f)) for name, f in FUNCTIONS.items()}
     assert written["load"] == (
         "(path: 'str | os.PathLike[str]', format: 'ReaderName | str | None' = None, *, via: 'str | None' = None, "
-        "cache: 'bool | None' = None) -> 'Trace'"
+        "cache: 'bool | None' = None, layers: 'Layers | None' = None) -> 'Trace'"
     )
     assert written["stats"] == (
         "(trace: 'Captures', report: 'ReportName', *, options: 'Mapping[str, bool | int] | None' = None) "
