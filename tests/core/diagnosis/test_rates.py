@@ -10,32 +10,11 @@ import tracekit as tk
 from tests.builders.programs import HALF_GEMM, MS, US, Program, steps
 from tests.conftest import FIXTURES, ROOT
 from tracekit.core.diagnosis import Why
-from tracekit.core.diagnosis.rates import MISSING, compute_work
+from tracekit.core.diagnosis.rates import MISSING
 
 SICK = ROOT.parent / "shared" / "captures" / "sick"
 HEALTHY = [FIXTURES / "why" / "stream_triad.nsys-rep", *(SICK / f"{n}_well.nsys-rep" for n in ("loader", "pageable"))]
 REDUCTION = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >"
-
-
-@pytest.mark.parametrize(
-    ("name", "shapes", "types", "work"),
-    [
-        ("mm", "[[4, 3], [3, 5]]", "", (120, 0)),
-        ("addmm", "[[5], [4, 3], [3, 5], [], []]", "", (120, 0)),
-        ("bmm", "[[2, 4, 3], [2, 3, 5]]", "", (240, 0)),
-        ("mm", "[[4, 3], [4, 5]]", "", (0, 0)),
-        ("mm", "[[4, 3]]", "", (0, 0)),
-        ("mm", "", "", (0, 0)),
-        ("add", "[[10, 10], [10, 10], []]", '"float", "float", "Scalar"', (0, 1200)),
-        ("gelu", "[[8]]", '"c10::BFloat16"', (0, 32)),
-        ("sum", "[[10, 10], [1]]", '"float", ""', (0, 400)),
-        ("add", "[[10]]", "", (0, 0)),
-        ("add", "[]", '"float"', (0, 0)),
-        ("add", "[[" * 400, '"float"', (0, 0)),
-    ],
-)
-def test_work(name: str, shapes: str, types: str, work: tuple[float, float]) -> None:
-    assert compute_work(name, shapes, types) == work
 
 
 def fed(device: str | None, kernel: str, range_name: str, payload: str | None, *, ns: int = MS) -> Why:

@@ -151,15 +151,15 @@ class Inspection:
 
     @functools.cached_property
     def rates(self) -> Rates:
-        """Which operations have known work, and which of them are at the roofline."""
-        return compare_with_peaks(self.model, self.known_peaks)
+        """The rates of operations as shares of the peak rates of the GPU, where their work is known."""
+        return compare_with_peaks(self.model)
 
     @functools.cached_property
     def roofline(self) -> tuple[float, float]:
         """The share of the time of kernels whose work is known, and the share of the step at the roofline."""
         model, exposed = self.model, self.exposed_ns
         busy = int(exposed[model.find_class(*COMPUTE)].sum())
-        known, at_roofline = (int(exposed[mask].sum()) for mask in self.rates)
+        known, at_roofline = (int(exposed[mask].sum()) for mask in (self.rates.is_known, self.rates.is_at_roofline))
         return known / max(1, busy), at_roofline / max(1, model.duration_ns)
 
     @functools.cached_property

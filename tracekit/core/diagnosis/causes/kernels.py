@@ -8,8 +8,9 @@ import numpy as np
 
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import COMPUTE, NUMBERS, select_classes
-from tracekit.core.diagnosis.rates import AT_ROOFLINE, MISSING, MOVING
+from tracekit.core.diagnosis.rates import MISSING, MOVING
 from tracekit.core.ncu.roofline import NEAR_PEAK
+from tracekit.core.work.roofline import AT_ROOFLINE, GOOD_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
+    Durations = tuple[Int64s, Int64s, Int64s]
 
 MATMULS = ("matmul", "matmul_fp32")
 POINTWISE = ("pointwise", "cast_or_copy")
@@ -218,7 +220,8 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
         own = np.flatnonzero(is_long & inspection.claims.free_operations)
         if len(own):
             limited = (min(stays[0], 1.0), min(stays[1], 1.0), min(stays[2], 1.0))
-            cure.operations.append(inspection.claims.scale_operations(own, limited, (8_000, 4_000, 2_500)))
+            rows_of_cure, durations = inspection.claims.scale_operations(own, limited, (8_000, 4_000, 2_500))
+            cure.operations.append((rows_of_cure, _limit_by_memory(inspection, rows_of_cure, durations)))
             rows.append(own)
     if not rows:
         return
@@ -232,6 +235,20 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
         f"{inspection.describe_time(float(ops.duration[own].sum()))}{inspection.cite_measurements(own)}"
     )
     yield cure
+
+
+def _limit_by_memory(inspection: Inspection, rows: Int64s, durations: Durations) -> Durations:
+    """Return the durations that stay of products in FP32, none of which is shorter than moving the data takes.
+
+    TF32 moves as many bytes as FP32, and BF16 half of them.
+    """
+    duration = inspection.model.operations.duration[rows]
+    moving = np.nan_to_num(inspection.rates.memory_share[rows]) * duration
+    low, likely, high = (
+        np.minimum(duration, np.maximum(stays, (moving * share).astype(np.int64)))
+        for stays, share in zip(durations, (1 / AT_ROOFLINE, 0.5 / GOOD_SHARE, 0.5), strict=True)
+    )
+    return low, likely, high
 
 
 def _halve_memory_traffic(inspection: Inspection) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s]]:
