@@ -159,7 +159,7 @@ class Inspection:
         """The share of the time of kernels whose work is known, and the share of the step at the roofline."""
         model, exposed = self.model, self.exposed_ns
         busy = int(exposed[model.find_class(*COMPUTE)].sum())
-        known, at_roofline = (int(exposed[mask].sum()) for mask in (self.rates.is_known, self.rates.is_at_roofline))
+        known, at_roofline = (int(exposed[mask].sum()) for mask in (self.rates.known, self.rates.at_roofline))
         return known / max(1, busy), at_roofline / max(1, model.duration_ns)
 
     @functools.cached_property

@@ -45,14 +45,14 @@ class Rates(NamedTuple):
     memory_share: Floats
 
     @property
-    def is_known(self) -> Mask:
-        """Whether the work of each operation is known."""
+    def known(self) -> Mask:
+        """Which operations have known work."""
         result: Mask = ~np.isnan(self.share)
         return result
 
     @property
-    def is_at_roofline(self) -> Mask:
-        """Whether each operation runs at 60 % of a peak rate or more."""
+    def at_roofline(self) -> Mask:
+        """Which operations run at 60 % of a peak rate or more."""
         result: Mask = self.share >= AT_ROOFLINE
         return result
 

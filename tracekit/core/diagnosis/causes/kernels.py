@@ -432,7 +432,7 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
             f"kernels keep the GPU busy for {busy / model.duration_ns:.0%} of the step; {time / busy:.0%} of their "
             f"time is spent in {what}; {_describe_rates(inspection)}{inspection.cite_measurements(rows)}"
         )
-        if not inspection.rates.is_known.any() and inspection.known_peaks is not None:
+        if not inspection.rates.known.any() and inspection.known_peaks is not None:
             cure.missing = MISSING
         yield cure
 
