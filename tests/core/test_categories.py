@@ -6,10 +6,10 @@ import csv
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from tests.builders.declared import build_frames, build_kernel, build_launch, build_range
 from tests.builders.reports import compute_report
 from tests.core.diagnosis.test_kinds import KERNELS as KERNELS_BY_CLASS
 from tracekit import schemas
@@ -222,19 +222,8 @@ def test_the_table_is_consistent() -> None:
     assert all(rule["sources"] for rule in rules["rules"])
 
 
-def activities(**tables: list[dict[str, Any]]) -> Any:
-    """Give the declared tables with these rows; what a row leaves out is null or 0."""
-
-    def frame(name: str) -> pl.LazyFrame:
-        schema = schemas.table(name)
-        empty = {c.name: None if c.nullable else "push_pop" if c.values else 0 for c in schema.columns}
-        return pl.LazyFrame([empty | row for row in tables.get(name, [])], schema=schemas.polars_schema(schema))
-
-    return frame
-
-
 def test_overlapping_kernels_count_in_the_total_and_once_in_the_busy_time() -> None:
-    frames = activities(
+    frames = build_frames(
         kernels=[
             {"name": "nvjet_tst", "start_ns": 0, "end_ns": 10, "device_id": 0},
             {"name": "gemv2T", "start_ns": 5, "end_ns": 20, "device_id": 0},
@@ -254,32 +243,17 @@ def test_overlapping_kernels_count_in_the_total_and_once_in_the_busy_time() -> N
     ]
     assert report["share"].sum() == pytest.approx(100)
     assert report["top_share"].to_list() == [62.5, 100, 100, None]
-    assert compute_report(activities(), "kernel_categories").data.is_empty()
+    assert compute_report(build_frames(), "kernel_categories").data.is_empty()
 
 
 def test_layers_are_ops_without_the_numbers_of_steps() -> None:
     """Launches of two steps: a product in ``layer 1`` of each, and an addition outside of all ranges."""
-    launch = {"process_id": 7, "thread_id": 1, "name": "cudaLaunchKernel"}
     starts = {1: 2, 2: 12, 3: 30}
-    frames = activities(
-        kernels=[
-            {
-                "name": "gemm" if i < 3 else "add",
-                "process_id": 7,
-                "correlation_id": i,
-                "start_ns": t + 3,
-                "end_ns": t + 7,
-                "device_id": 0,
-            }
-            for i, t in starts.items()
-        ],
-        api_calls=[{**launch, "correlation_id": i, "start_ns": t, "end_ns": t + 1} for i, t in starts.items()],
-        nvtx_ranges=[
-            {"range_id": n, "name": name, "start_ns": start, "end_ns": end, "process_id": 7, "thread_id": 1}
-            for n, (name, start, end) in enumerate(
-                [("step 0", 0, 9), ("layer 1", 1, 8), ("step 1", 10, 19), ("layer 1", 11, 18)], 1
-            )
-        ],
+    ranges = [("step 0", 0, 9), ("layer 1", 1, 8), ("step 1", 10, 19), ("layer 1", 11, 18)]
+    frames = build_frames(
+        kernels=[build_kernel(i, t + 3, t + 7, "add" if i == 3 else "gemm") for i, t in starts.items()],
+        api_calls=[build_launch(i, t) for i, t in starts.items()],
+        nvtx_ranges=[build_range(n, *of) for n, of in enumerate(ranges, 1)],
     )
     rows = compute_report(frames, "kernel_categories:layer").data
     assert rows.select("layer", "category", "total", "count").rows() == [

@@ -183,7 +183,10 @@ class TraceView:
         analysis, values = analyses.parse_name(name, kinds=(RULE, REPORT, RECIPE))
         required = analysis.list_required_tables(values)
         kernels = ("kernels",) if required else ()
-        return self.explain_missing_tables(analysis.tables, required=(*required, *kernels), is_part=is_part)
+        missing = self.explain_missing_tables(analysis.tables, required=(*required, *kernels), is_part=is_part)
+        if not analysis.recording or missing.state not in (absence.State.NOTHING_FOUND, absence.State.NOT_RECORDED):
+            return missing
+        return missing._replace(hint="; ".join(filter(None, (missing.hint, analysis.recording))))
 
     def explain_missing_tables(
         self, tables: Iterable[str], *, required: Iterable[str] = (), is_part: bool = False

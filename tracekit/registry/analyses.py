@@ -152,6 +152,7 @@ class Analysis:
         compares_ranks: Whether the result of a capture depends on the other ranks, if it belongs to a set of ranks.
         origin: Tool that defines the result and its printed form.
         old_names: Further names of the analysis.
+        recording: How to record what the result needs beyond its tables, as a clause for hints, or "".
     """
 
     kind: str
@@ -167,6 +168,7 @@ class Analysis:
     compares_ranks: bool = False
     origin: Literal["tracekit", "nsys", "dlprof"] = "tracekit"
     old_names: tuple[str, ...] = ()
+    recording: str = ""
 
     @property
     def label(self) -> str:

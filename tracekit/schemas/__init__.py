@@ -436,6 +436,11 @@ def load_kernel_rules() -> Mapping[str, Any]:
     return _load_rules("kernel_categories")
 
 
+def load_serving_annotations() -> Mapping[str, Any]:
+    """Return the names of ranges that mark steps of serving, as ``schemas/serving_annotations.toml`` declares them."""
+    return _load_rules("serving_annotations")
+
+
 def _load_rules(file: str) -> Mapping[str, Any]:
     rules: Mapping[str, Any] = _load_compiled_schemas()["rules"][file]
     return rules

@@ -9,9 +9,13 @@ so (``conv1``). Parts of a model are numbered in the same way (``layer 0``), but
 
 from __future__ import annotations
 
+import functools
+from typing import NamedTuple
+
 import polars as pl
 
 from tracekit.core.series import map_categories_expr
+from tracekit.core.serving.annotations import combine_patterns, load_annotation_patterns
 
 _WORD = r"(?i:steps?|iters?|iterations?|(?:(?:mini|micro)_?)?batch(?:es)?|epochs?)"
 _COUNTER = r"(?:[\s_]?(?i:num|number|no|idx|index|id)\.?)?"
@@ -113,9 +117,12 @@ def _parse_names(distinct: pl.DataFrame) -> pl.DataFrame:
         ``has_word`` (whether the number follows a word for steps), ``is_model_part``, ``is_forward`` (whether the name
         is that of a forward or backward pass), ``is_repeated`` (whether the name contains a word such as "decode").
     """
+    distinct = distinct.join(_label_serving_steps(distinct["text"]), on="text", how="left", maintain_order="left")
     text = pl.col("text").cast(pl.String)
     with_star = text.str.replace_all(_WORD_AND_NUMBER, _NUMBER_REPLACED)
-    rows = distinct.select("text", has_word=text.str.contains(_WORD_AND_NUMBER), starred=with_star, string=text)
+    rows = distinct.select(
+        "text", "serving_label", has_word=text.str.contains(_WORD_AND_NUMBER), starred=with_star, string=text
+    )
     at_end, joined = (pl.col("string").str.extract(pattern) for pattern in (_NUMBER_AT_END, _JOINED_NUMBER_AT_END))
     bracketed = [pl.col("string").str.extract(_NUMBER_IN_BRACKETS, group) for group in (1, 2)]
     bare = [pl.col("string").str.extract(_BARE_NUMBER, group) for group in (1, 2)]
@@ -125,15 +132,50 @@ def _parse_names(distinct: pl.DataFrame) -> pl.DataFrame:
     with_bracket = bracketed[0].str.replace_all(_WORD_AND_NUMBER, _NUMBER_REPLACED) + STAR + bracketed[1]
     with_word = pl.coalesce(with_bracket, at_end.str.replace_all(_WORD_AND_NUMBER, _NUMBER_REPLACED) + STAR, inside)
     other = pl.coalesce(with_bracket, counts, at_end + STAR, joined + "*", bare[0] + "*" + bare[1])
-    rows = rows.with_columns(stem=pl.when("has_word").then(with_word).otherwise(other).cast(pl.Categorical))
+    stem = pl.coalesce("serving_label", pl.when("has_word").then(with_word).otherwise(other))
+    rows = rows.with_columns(stem=stem.cast(pl.Categorical))
     string = pl.col("string")
     return rows.select(
         *["text", "stem"],
-        has_word=pl.col("has_word") | string.str.contains(_COUNTS),
+        has_word=pl.col("has_word") | string.str.contains(_COUNTS) | pl.col("serving_label").is_not_null(),
         is_model_part=pl.col("stem").cast(pl.String).str.contains(_MODEL_PART),
         is_forward=string.str.contains(_NAMES_FORWARD),
         is_repeated=string.str.contains(_REPEATED_NUMBER),
     )
+
+
+class _ServingNames(NamedTuple):
+    """The names with which frameworks for serving mark their steps.
+
+    Attributes:
+        patterns: A regular expression that matches such names, for each label.
+        any_name: A regular expression that matches all of them.
+    """
+
+    patterns: dict[str, str]
+    any_name: str
+
+    def expr(self, label: pl.Expr) -> pl.Expr:
+        """Return an expression for whether a label, or the name of a single step, belongs to such steps."""
+        return label.is_in(list(self.patterns)) | label.str.contains(self.any_name)
+
+
+@functools.cache
+def _load_serving_names() -> _ServingNames:
+    patterns = {rule["label"]: rule["pattern"] for rule in load_annotation_patterns() if "label" in rule}
+    return _ServingNames(patterns, combine_patterns(patterns.values()))
+
+
+def _label_serving_steps(texts: pl.Series) -> pl.DataFrame:
+    """Return the labels of the names with which frameworks for serving mark their steps: ``text``, ``serving_label``.
+
+    The steps of all phases and sizes have the same label.
+    """
+    names = _load_serving_names()
+    strings = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)})
+    steps = strings.filter(pl.col("string").str.contains(names.any_name))
+    labels = [pl.when(pl.col("string").str.contains(p)).then(pl.lit(label)) for label, p in names.patterns.items()]
+    return steps.select("text", serving_label=pl.coalesce(labels))
 
 
 def remove_star_expr(label: pl.Expr) -> pl.Expr:
@@ -143,7 +185,8 @@ def remove_star_expr(label: pl.Expr) -> pl.Expr:
 
 def names_step_expr(label: pl.Expr) -> pl.Expr:
     """Return an expression for whether a label contains a word for a pass of the main loop, such as ``step *``."""
-    return label.str.contains(_NAMES_STEP) & ~label.str.contains(_OPTIMIZER) & ~names_epoch_expr(label)
+    is_step = label.str.contains(_NAMES_STEP) & ~label.str.contains(_OPTIMIZER) & ~names_epoch_expr(label)
+    return is_step | _load_serving_names().expr(label)
 
 
 def names_epoch_expr(label: pl.Expr) -> pl.Expr:
@@ -153,7 +196,7 @@ def names_epoch_expr(label: pl.Expr) -> pl.Expr:
 
 def names_numbered_step_expr(label: pl.Expr) -> pl.Expr:
     """Return an expression for whether a label contains a word for a pass and its number, such as ``step 3``."""
-    return label.str.contains(_WORD_AND_NUMBER)
+    return label.str.contains(_WORD_AND_NUMBER) | _load_serving_names().expr(label)
 
 
 def names_micro_batch_expr(label: pl.Expr) -> pl.Expr:

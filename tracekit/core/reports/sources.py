@@ -15,7 +15,7 @@ from tracekit.core.select import FILTERS
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
 
-_OF_LAUNCHES = [name for name in FILTERS if name != "domains"]
+OF_LAUNCHES = [name for name in FILTERS if name != "domains"]
 """Filters that do not apply to launches, because a kernel can be selected without its launch."""
 _TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
 
@@ -30,7 +30,7 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
         return _read_kernels_with_selected_name(request).select("name", *columns)
     needed = dict.fromkeys([*CALL, *list_launch_columns(request.frames("kernels")), *columns])
     rows = _read_kernels_with_selected_name(request).select("name", *needed)
-    return _add_range_name_prefixes(rows, request.get_frames_without(*_OF_LAUNCHES)).select("name", *columns)
+    return _add_range_name_prefixes(rows, request.get_frames_without(*OF_LAUNCHES)).select("name", *columns)
 
 
 def _read_kernels_with_selected_name(request: Request) -> pl.LazyFrame:
