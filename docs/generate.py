@@ -130,6 +130,28 @@ def _result_grid(columns: tuple[schemas.Column, ...]) -> list[str]:
     return _grid(("column", "unit", "meaning"), rows)
 
 
+def kernel_categories() -> str:
+    """Return a table of the categories of kernels, and of the projects whose names the rules know."""
+    rules = schemas.load_kernel_rules()
+    sources: dict[str, dict[str, None]] = {name: {} for name in rules["categories"]}
+    for rule in rules["rules"]:
+        sources[rule["category"]] |= dict.fromkeys(source.partition(":")[0] for source in rule["sources"])
+    rows = [
+        (f"`{name}`", _escape_markdown(category["doc"]), _escape_markdown(", ".join(sources[name])))
+        for name, category in rules["categories"].items()
+    ]
+    return "\n".join(_grid(("category", "kernels", "names of"), rows)) + "\n"
+
+
+def serving_annotations() -> str:
+    """Return a table of the ranges with which frameworks mark steps and phases."""
+    rows = [
+        (rule["framework"], "<br>".join(f"`{e}`" for e in rule["examples"]), _escape_markdown(rule["doc"]))
+        for rule in schemas.load_serving_annotations()["annotations"]
+    ]
+    return "\n".join(_grid(("framework", "name of the range", "tells"), rows)) + "\n"
+
+
 def rule_list() -> str:
     """Return a table of all rules."""
     rows = [(f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc)) for r in _list_analyses(RULE)]
@@ -425,6 +447,7 @@ _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
 _VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
 _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
 _WHY_GENERATORS = (why_parts, why_causes, why_changes, why_shares, why_scales, why_json)
+_SERVING_GENERATORS = (kernel_categories, serving_annotations)
 _GENERATORS = (
     tables,
     command_help,
@@ -432,6 +455,7 @@ _GENERATORS = (
     *_REPORT_GENERATORS,
     *_RULE_GENERATORS,
     *_WHY_GENERATORS,
+    *_SERVING_GENERATORS,
     recipe_list,
     formats,
     exporter_options,

@@ -38,6 +38,8 @@ ANNOTATIONS = {
     "step[DECODE bs=32]": ("SGLang", "decode", 32, 0, 0, 32, 32, None),
     "step[DECODE bs=2 g_sq=8 g_sqsq=32 g_sqsk=120 g_sk=30]": ("SGLang", "decode", 2, 0, 0, 2, 8, 30),
     "step[TARGET_VERIFY bs=4]": ("SGLang", "decode", 4, 0, 0, 4, None, None),
+    "step[TARGET_VERIFY bs=2 c_sq=6 c_sqsq=18 c_sqsk=90 c_sk=30]": ("SGLang", "decode", 2, 0, 0, 2, 6, 30),
+    "step[DRAFT_EXTEND_V2 bs=2 c_sq=5 c_sqsq=13 c_sqsk=93 c_sk=35]": ("SGLang", "decode", 2, 0, 0, 2, 5, 35),
     "step[MIXED bs=2]": ("SGLang", "mixed", 2, None, None, None, None, None),
     MIXED: ("SGLang", "mixed", 2, 1, 5, 1, 1, 20),
     "step[IDLE bs=0]": ("SGLang", "idle", 0, None, None, None, None, None),
@@ -298,3 +300,27 @@ def test_annotations_delimit_the_steps_of_the_capture(label: str, names: list[st
     assert (iterations.label, iterations.frame.height) == (label, len(names))
     assert iterations.frame["name"].to_list() == names
     assert PROCESS in iterations.by_process["process_id"]
+
+
+FIXTURE = Path(__file__).parents[2] / "fixtures/serving/steps.nsys-rep"
+PLAN = "p1x128 d1 d1 p3x64 d4 d4 p4x256 d8 d8 d8 p1x500 d1"
+"""What ``fixtures/programs/serve.py`` does: prefills of a number of requests and their lengths, and decodes."""
+
+
+def test_recorded_steps_of_a_program_that_annotates_as_vllm_does() -> None:
+    expected = []
+    for step in PLAN.split():
+        requests, _, length = step[1:].partition("x")
+        tokens = int(requests) * int(length or 1)
+        expected.append(("prefill" if step[0] == "p" else "decode", int(requests), tokens))
+    with tracekit.load(FIXTURE) as trace:
+        steps, phases = (trace.report(f"serving_{name}").data for name in ("steps", "phases"))
+        assert trace.report("steps").data["steps"].to_list() == [len(expected)]
+    tokens = pl.col("context_tokens") + pl.col("generation_tokens")
+    assert attributes(steps.with_columns(tokens=tokens), "phase", "requests", "tokens") == expected
+    assert steps.filter(phase="decode")["kernels"].unique().to_list() == [55]  # all nodes of the graph
+    assert attributes(phases, "phase", "steps", "requests", "sequence") == [
+        ("prefill", 4, 9, None),
+        ("decode", 8, 35, None),
+    ]
+    assert phases["total"].to_list() == [steps.filter(phase=p)["time_ns"].sum() for p in phases["phase"]]

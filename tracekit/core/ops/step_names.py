@@ -155,7 +155,7 @@ class _ServingNames(NamedTuple):
     patterns: dict[str, str]
     any_name: str
 
-    def expr(self, label: pl.Expr) -> pl.Expr:
+    def matches_expr(self, label: pl.Expr) -> pl.Expr:
         """Return an expression for whether a label, or the name of a single step, belongs to such steps."""
         return label.is_in(list(self.patterns)) | label.str.contains(self.any_name)
 
@@ -186,7 +186,7 @@ def remove_star_expr(label: pl.Expr) -> pl.Expr:
 def names_step_expr(label: pl.Expr) -> pl.Expr:
     """Return an expression for whether a label contains a word for a pass of the main loop, such as ``step *``."""
     is_step = label.str.contains(_NAMES_STEP) & ~label.str.contains(_OPTIMIZER) & ~names_epoch_expr(label)
-    return is_step | _load_serving_names().expr(label)
+    return is_step | _load_serving_names().matches_expr(label)
 
 
 def names_epoch_expr(label: pl.Expr) -> pl.Expr:
@@ -196,7 +196,7 @@ def names_epoch_expr(label: pl.Expr) -> pl.Expr:
 
 def names_numbered_step_expr(label: pl.Expr) -> pl.Expr:
     """Return an expression for whether a label contains a word for a pass and its number, such as ``step 3``."""
-    return label.str.contains(_WORD_AND_NUMBER) | _load_serving_names().expr(label)
+    return label.str.contains(_WORD_AND_NUMBER) | _load_serving_names().matches_expr(label)
 
 
 def names_micro_batch_expr(label: pl.Expr) -> pl.Expr:

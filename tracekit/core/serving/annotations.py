@@ -21,6 +21,7 @@ _FIELD = re.compile(r"(\w+)=(\d{1,12})(?!\d)")
 _GROUP_NAME = re.compile(r"\?P<[a-z_]+>")
 _MAX_NAME_CHARS = 1 << 10
 _CONTEXT = ("context_requests", "context_tokens", "context_length")
+_TOTALS = ("requests", "tokens", "length")
 _GENERATION = ("generation_requests", "generation_tokens", "generation_length")
 
 
@@ -114,7 +115,8 @@ def _interpret(rule: Mapping[str, Any], groups: dict[str, str | None]) -> Annota
 def _complete(numbers: dict[str, int], phase: str | None, *, has_one_token: bool) -> dict[str, int]:
     """Return the numbers of a step with those that follow from others.
 
-    In a step of one phase, all requests and tokens are those of this phase.
+    In a step of one phase, all requests and tokens are those of this phase. SGLang writes the numbers of some steps of
+    decode as those of a context.
 
     Args:
         numbers: The recorded numbers.
@@ -123,17 +125,17 @@ def _complete(numbers: dict[str, int], phase: str | None, *, has_one_token: bool
     """
     numbers = dict(numbers)
     own, other = (_CONTEXT, _GENERATION) if phase == PREFILL else (_GENERATION, _CONTEXT)
-    is_single = phase in (PREFILL, DECODE) and other[0] not in numbers and other[1] not in numbers
-    if is_single and "requests" in numbers:
+    if phase in (PREFILL, DECODE) and other[0] not in numbers and "requests" in numbers:
+        for sources in (other, _TOTALS):
+            for name, source in zip(own, sources, strict=True):
+                if source in numbers:
+                    numbers.setdefault(name, numbers[source])
         numbers |= dict.fromkeys(other, 0)
-        for name, total in zip(own, ("requests", "tokens", "length"), strict=True):
-            if total in numbers:
-                numbers.setdefault(name, numbers[total])
     if has_one_token and "generation_requests" in numbers:
         numbers.setdefault("generation_tokens", numbers["generation_requests"])
     if "new_requests" in numbers:
         numbers["requests"] = numbers["new_requests"] + numbers["cached_requests"]
-    for total, names in zip(("requests", "tokens", "length"), zip(_CONTEXT, _GENERATION, strict=True), strict=True):
+    for total, names in zip(_TOTALS, zip(_CONTEXT, _GENERATION, strict=True), strict=True):
         if all(name in numbers for name in names):
             numbers.setdefault(total, sum(numbers[name] for name in names))
     return numbers
@@ -145,12 +147,12 @@ def _is_consistent(numbers: Mapping[str, int]) -> bool:
     Each request has a token, a sequence is not shorter than the tokens of it that are processed, and the parts of a
     total add up to it.
     """
-    for names in (_CONTEXT, _GENERATION, ("requests", "tokens", "length")):
+    for names in (_CONTEXT, _GENERATION, _TOTALS):
         known = [numbers[name] for name in names if name in numbers]
         if known != sorted(known) or (0 in known and any(known)):
             return False
     return all(
         numbers[total] == sum(numbers[name] for name in names)
-        for total, names in zip(("requests", "tokens", "length"), zip(_CONTEXT, _GENERATION, strict=True), strict=True)
+        for total, names in zip(_TOTALS, zip(_CONTEXT, _GENERATION, strict=True), strict=True)
         if total in numbers and all(name in numbers for name in names)
     )

@@ -75,9 +75,8 @@ class ServingSteps:
 
         ``step`` counts the steps of a process from 0. The phase of a step that captures a CUDA graph is ``capture``.
         """
-        annotated = _read_annotated_ranges(self.frames)
-        merged = _merge_nested_ranges(_select_counting_ranges(annotated))
-        steps = merged.sort("process_id", *_TIMES, maintain_order=True)
+        ranges = _select_counting_ranges(_read_annotated_ranges(self.frames))
+        steps = _merge_nested_ranges(ranges).sort("process_id", *_TIMES, maintain_order=True)
         steps = steps.with_columns(step=pl.int_range(pl.len(), dtype=pl.Int64).over("process_id"))
         return self._mark_captures(steps).select(*STEP_SCHEMA)
 
@@ -150,8 +149,10 @@ def _read_annotated_ranges(frames: Frames) -> pl.DataFrame:
     names = ranges.select(pl.col("name").unique()).collect()["name"].drop_nulls().cast(pl.String)
     patterns = combine_patterns(rule["pattern"] for rule in load_annotation_patterns())
     names = names.filter(names.str.contains(patterns))
-    parsed = [(name, *annotation) for name in names if (annotation := parse_annotation(name)) is not None]
-    table = pl.DataFrame(parsed, schema=_PARSED, orient="row").with_columns(key=pl.col("name").cast(pl.Categorical))
+    annotations = [(name, *annotation) for name in names if (annotation := parse_annotation(name)) is not None]
+    table = pl.DataFrame(annotations, schema=_PARSED, orient="row").with_columns(
+        key=pl.col("name").cast(pl.Categorical)
+    )
     rows = ranges.join(table.lazy(), left_on="name", right_on="key", how="inner", maintain_order="left")
     return rows.drop("name").rename({"name_right": "name"}).collect()
 
@@ -181,9 +182,9 @@ def _merge_nested_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     chains = single.select("twins", chain=find_roots(kept_parent), depth=compute_depths(parent)).filter(~contains_steps)
     rows = ranges.join(chains, on="twins").sort("chain", pl.col("requests").is_null(), "depth", maintain_order=True)
     innermost = pl.col("framework").sort_by("depth", maintain_order=True).last()
-    told = [pl.col(name).drop_nulls().first() for name in ("phase", *_COUNTS)]
+    facts = [pl.col(name).drop_nulls().first() for name in ("phase", *_COUNTS)]
     bounds = [pl.col("start_ns").min(), pl.col("end_ns").max()]
-    return rows.group_by("chain").agg(pl.col(*THREAD, "name").first(), innermost, *told, *bounds)
+    return rows.group_by("chain").agg(pl.col(*THREAD, "name").first(), innermost, *facts, *bounds)
 
 
 def _list_with_ancestors(parent: pl.Series, rows: pl.Series) -> pl.Series:
