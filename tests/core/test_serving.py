@@ -16,7 +16,7 @@ from tests.builders.declared import PROCESS, build_frames, build_kernel, build_l
 from tests.builders.reports import compute_report
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
-from tracekit.core.serving.annotations import Annotation, load_annotation_patterns, parse_annotation
+from tracekit.core.ops.step_annotations import Annotation, load_annotation_patterns, parse_annotation
 
 TRACELENS = Path(__file__).parents[2] / "../shared/corpus/makers/kineto_other/AMD-AGI__TraceLens"
 NUMBERS = ("requests", "context_requests", "context_tokens", "generation_requests", "generation_tokens")

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from tracekit.core.ops.step_annotations import combine_patterns, load_annotation_patterns
 from tracekit.core.series import map_categories_expr
-from tracekit.core.serving.annotations import combine_patterns, load_annotation_patterns
 
 _WORD = r"(?i:steps?|iters?|iterations?|(?:(?:mini|micro)_?)?batch(?:es)?|epochs?)"
 _COUNTER = r"(?:[\s_]?(?i:num|number|no|idx|index|id)\.?)?"

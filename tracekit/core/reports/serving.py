@@ -10,7 +10,7 @@ from tracekit.core.relations import CALL
 from tracekit.core.reports.categories import read_categorized_activities
 from tracekit.core.reports.numbers import percent_of_sum_expr, quotient_expr
 from tracekit.core.reports.sources import OF_LAUNCHES
-from tracekit.core.serving.steps import ServingSteps
+from tracekit.core.serving import ServingSteps
 from tracekit.core.steps import PERCENT
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ import polars as pl
 from tracekit.core.intervals import compute_union_durations, intersect_unions
 from tracekit.core.intervals.containment import find_last_containers, find_shortest_containers
 from tracekit.core.ops.attach import ON_GPU, TABLES
+from tracekit.core.ops.step_annotations import CAPTURE, combine_patterns, load_annotation_patterns, parse_annotation
 from tracekit.core.relations import CALL, THREAD, join_calls
-from tracekit.core.serving.annotations import CAPTURE, combine_patterns, load_annotation_patterns, parse_annotation
 from tracekit.core.trees import compute_depths, find_roots
 
 if TYPE_CHECKING:
