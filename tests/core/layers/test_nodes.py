@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import polars as pl
 import pytest
 import tracekit as tk
@@ -9,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.frames import declared, nvtx
 from tracekit.core.correlate import Correlation
+from tracekit.core.layers.nodes import number_nested_nodes
 
-FIXTURES = "fixtures/layers"
+FIXTURES, NOTHING = "fixtures/layers", nullcontext()
 COLUMNS = ["capture_range_id", "capture_path", "capture_confidence"]
 Row = dict
 small, process, thread = st.integers(0, 20), st.integers(1, 2), st.integers(1, 2)
@@ -71,6 +74,8 @@ def around(event: Row, outer: Row, *, closed: bool = False) -> bool:
 @given(graphs())
 def test_an_activity_belongs_to_the_ranges_in_which_the_program_created_its_node(tables) -> None:
     events, calls, ranges = (tables[name].to_dicts() for name in ("cuda_graph_node_events", "api_calls", "nvtx_ranges"))
+    recorded = (declared(**tables)(name).collect() for name in ("cuda_graph_node_events", "api_calls"))
+    events += number_nested_nodes(*recorded).to_dicts()
     expected = []
     for activity in tables["kernels"].to_dicts():
         event = created(activity, events, calls) if None not in activity.values() else None
@@ -183,3 +188,30 @@ def test_copies_of_unrecorded_nodes_are_found_by_the_order_of_their_originals() 
     tables = {"api_calls": frame(captured(LAUNCH, LAUNCH), CALL), "nvtx_ranges": LAYERS, **replay("kernels", "kernels")}
     swapped = frame([(1, 1, 99, GRAPH, (1 << 32) + 1), (1, 1, 99, GRAPH + 1, 1 << 32)], EVENT)
     assert [path for _, path, _ in compute(**tables, cuda_graph_node_events=swapped)] == ["b", "a"]
+
+
+@pytest.mark.parametrize(("name", "count"), [("deep", 44), ("nested", 72), ("switch", 32)])
+def test_nodes_of_child_graphs_and_of_branches_have_the_layer_that_their_kernels_name(name: str, count: int) -> None:
+    """The kernel ``layer<N>`` belongs to ``layer N``, and so does ``same_kernel`` with 10 + N blocks."""
+    with (
+        tk.load(f"{FIXTURES}/{name}.nsys-rep") as trace,
+        pytest.warns(tk.TracekitWarning) if name != "deep" else NOTHING,
+    ):
+        kernels = trace.correlate().frame("kernels").collect()
+    name_of_kernel = pl.col("name").cast(pl.String)
+    number = pl.coalesce(
+        name_of_kernel.str.extract(r"^void layer<\(int\)(\d)>"),
+        pl.when(name_of_kernel.str.starts_with("same_kernel")).then((pl.col("grid_x") - 10).cast(pl.String)),
+    )
+    path = pl.col("capture_path").cast(pl.String).str.extract(r"layer (\d)$")
+    rows = kernels.select(number=number, path=path, confidence="capture_confidence")
+    assert rows["path"].to_list() == rows["number"].to_list()
+    assert rows["confidence"].to_list() == [1.0] * count
+
+
+def test_numbers_of_nested_nodes_must_agree_with_those_of_other_nodes() -> None:
+    events = [(1, 1, 5, (7 << 32) + n, (1 << 32) + n) for n in (0, 1)] + [(1, 1, 5, 8 << 32, 2 << 32)]
+    calls = frame([(1, 1, 4, 6, "cudaGraphInstantiate_v12000", 1)], CALL)
+    for last, numbers in (((1, 1, 5, (7 << 32) + 3, None), [(7 << 32) + 2]), ((1, 1, 5, (7 << 32) + 2, None), [])):
+        nested = number_nested_nodes(frame([*events, last], EVENT), calls)
+        assert nested["graph_node_id"].to_list() == numbers

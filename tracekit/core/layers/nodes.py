@@ -5,6 +5,10 @@ of copies of these nodes, and so does a clone of a graph. The replay of a graph 
 to the node that the program created. Ids of nodes are unique within a process. The high 32 bits of an id are the id of
 the graph, and the low 32 bits are the number of the node within the graph, in the order of creation.
 
+A graph can contain child graphs, and conditional nodes contain the graphs of their branches. When it is instantiated,
+the nodes of these graphs are copied to graphs of their own, but they run as nodes of the executable graph: with the
+numbers after those of its own nodes, in the order of the ids of the graphs. Their creation is not recorded.
+
 If the creation of the nodes of a graph was not recorded, its activities are compared with the calls between the begin
 and the end of a stream capture that launched nothing at once: the n-th node belongs to the n-th of these calls. This is
 done only if the kinds of all nodes and calls agree, and if no other graph or capture has the same sequence of kinds.
@@ -34,7 +38,8 @@ _ROUNDS = 6
 """Number of rounds in which copies of nodes are traced back. Each round doubles the length of the chains of copies that
 are followed, up to 64 copies.
 """
-_GRAPH = pl.col("graph_node_id") // (1 << 32)
+_GRAPH, _NUMBER = pl.col("graph_node_id") // (1 << 32), pl.col("graph_node_id") % (1 << 32)
+_INSTANTIATING_CALLS = r"^cu(da)?GraphInstantiate"
 _COPYING_CALLS = r"^cu(da)?Graph(Instantiate|Clone|ExecUpdate|Upload|Launch)"
 """Regular expression that matches API functions that copy the nodes of a graph."""
 _CAPTURED_CALLS = {
@@ -62,6 +67,33 @@ def find_original_nodes(events: pl.DataFrame) -> pl.DataFrame:
     return nodes
 
 
+def number_nested_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the nodes of executable graphs that run those of child graphs and of branches of conditional nodes.
+
+    Nodes that an executable graph has besides copies are numbered last. Where the numbers do not agree with them,
+    nothing is returned.
+
+    Args:
+        events: The table ``cuda_graph_node_events``.
+        calls: The API calls.
+
+    Returns:
+        The columns ``NODE`` and ``original_graph_node_id``, the node of which it is a copy.
+    """
+    copies = events.filter(pl.col(_ORIGINAL).is_not_null()).unique(NODE, keep="first").sort("start_ns")
+    call = (*THREAD, "call_start_ns")
+    copies = _find_enclosing_calls(copies, _select_calls(calls, _INSTANTIATING_CALLS)).sort(*call, "graph_node_id")
+    copies = copies.with_columns(
+        place=pl.int_range(pl.len()).over(call), count=pl.len().over(call), graph=_GRAPH, top=_GRAPH.min().over(call)
+    )
+    others = events.join(copies, on=NODE, how="anti").select("process_id", top=_GRAPH, first=_NUMBER)
+    others = others.group_by("process_id", "top").agg(pl.col("first").min())
+    nested = copies.filter(pl.col("graph") > pl.col("top")).join(others, on=["process_id", "top"], how="left")
+    nested = nested.filter((pl.col("first") == pl.col("count")).fill_null(value=True))
+    number = (pl.col("top") * (1 << 32) + pl.col("place")).alias("graph_node_id")
+    return nested.select("process_id", number, pl.col("graph_node_id").alias(_ORIGINAL))
+
+
 def find_node_creations(frames: Frames) -> pl.DataFrame:
     """Return the thread and the time at which the program created each graph node that ran.
 
@@ -72,7 +104,8 @@ def find_node_creations(frames: Frames) -> pl.DataFrame:
     calls = frames("api_calls").select(*CALL, "thread_id", "start_ns", "end_ns", "name").collect()
     ran = {table: frames(table).select(*CALL, "graph_node_id").collect() for table in OPERATIONS}
     nodes = pl.concat(_list_distinct_nodes(rows).with_columns(kind=pl.lit(t)) for t, rows in ran.items()).unique(NODE)
-    nodes = nodes.join(find_original_nodes(events), on=NODE, how="left")
+    originals = find_original_nodes(pl.concat([events, number_nested_nodes(events, calls)], how="diagonal"))
+    nodes = nodes.join(originals, on=NODE, how="left")
     created = _select_created_nodes(events, calls).rename({"graph_node_id": "original"})
     nodes = nodes.join(created, on=["process_id", "original"], how="left")
     lost = nodes.filter(pl.col(CREATED).is_null())
