@@ -155,6 +155,10 @@ def test_ops_are_those_of_the_programs() -> None:
         "%parameter_1), lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}"
     )
     assert not instructions["text"].str.contains(r"\.py").any()
+    scheduled = step.filter("is_entry", opcode="fusion").sort("position")["name"].to_list()
+    assert scheduled[:3] == ["gemm_fusion_dot.6", "loop_multiply_fusion", "gemm_fusion_dot.7"]
+    assert scheduled[-2:] == ["loop_add_fusion.4", "gemm_fusion_dot"]
+    assert step.filter(~pl.col("is_entry"), opcode="dot")["position"].null_count() == 17
 
 
 @pytest.mark.corpus

@@ -108,17 +108,20 @@ def build_instruction_table(programs: Iterable[CompiledProgram], budget: Budget)
     for program in programs:
         computations = {c.id: _decode(c.name) for c in program.module.computations}
         module = _decode(program.module.name)
+        schedules = {entry.key: entry.value.instruction_ids for entry in program.module.schedule.sequences}
         for computation in program.module.computations:
             instructions = {i.id: i for i in computation.instructions}
             is_entry = computation.id == program.module.entry_computation_id
+            positions = {number: place for place, number in enumerate(schedules.get(computation.id, ()))}
             own = (program.id, module, _decode(computation.name), is_entry)
             for i in budget.reserve_each(computation.instructions, "instructions", _INSTRUCTION_BYTES):
                 text = format_instruction(i, instructions, computations)
                 budget.reserve(1, len(text), "bytes of instructions")
-                rows.append((*own, _decode(i.name), _decode(i.opcode), _decode(i.metadata.op_name) or None, text))
-    names = ("program_id", "program", "computation", "is_entry", "name", "opcode", "op_name", "text")
+                described = (_decode(i.opcode), _decode(i.metadata.op_name) or None, text)
+                rows.append((*own, _decode(i.name), positions.get(i.id), *described))
+    names = ("program_id", "program", "computation", "is_entry", "name", "position", "opcode", "op_name", "text")
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
-    types = (pa.int64(), pa.string(), pa.string(), pa.bool_(), *(pa.string(),) * 4)
+    types = (pa.int64(), pa.string(), pa.string(), pa.bool_(), pa.string(), pa.int64(), *(pa.string(),) * 3)
     arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
     table = {"instruction_id": pa.array(range(1, len(rows) + 1), pa.int64()), **dict(zip(names, arrays, strict=True))}
     encoded = ("program", "computation", "opcode", "op_name")
