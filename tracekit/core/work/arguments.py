@@ -28,6 +28,8 @@ _PAYLOAD = {
     "strides": rf'"Input [Ss]trides": *{_NUMBERS}',
     "values": rf'"Concrete [Ii]nputs": *{_TEXTS}',
 }
+_FIRST_KEY, _LAST_KEY = '"Record function id"', '"Ev Idx"'
+_ARGUMENT_KEYS = ('"Input Dims"', '"Input type"', '"Input Strides"', '"Concrete Inputs"', '"In msg nelems"', '"dtype"')
 _MESSAGE = (
     r'"Collective name": *("\w+")',
     r'"In msg nelems": *(\d+)',
@@ -91,6 +93,24 @@ def _align_marker(shapes: str | None, kind: str, parameters: str | None) -> tupl
         json.dumps([kind] * len(tensors) + [""] * len(others)),
         json.dumps([*empty, *values]),
     )
+
+
+def cut_arguments_expr(payload: pl.Expr) -> pl.Expr:
+    """Return an expression for the part of a payload of PyTorch that contains the arguments, or for all of it.
+
+    Numbers of events, which differ for each call, come before and after the arguments. Without them, payloads have few
+    distinct values.
+    """
+    size = payload.str.len_bytes().cast(pl.Int64)
+
+    def place_expr(key: str) -> pl.Expr:
+        return payload.str.find(key, literal=True).cast(pl.Int64)
+
+    places = [place_expr(key) for key in _ARGUMENT_KEYS]
+    start, stop = pl.coalesce(place_expr(_FIRST_KEY), 0), place_expr(_LAST_KEY)
+    start = pl.when(start < pl.min_horizontal(places)).then(start).otherwise(0)
+    length = pl.when(stop > pl.max_horizontal(places)).then(stop).otherwise(size) - start
+    return payload.cast(pl.Binary).bin.slice(start, length).cast(pl.String)
 
 
 def payload_exprs(payload: pl.Expr) -> dict[str, pl.Expr]:

@@ -20,7 +20,7 @@ from tracekit.core import trees
 from tracekit.core.correlate import Activities, Ranges
 from tracekit.core.series import decode_categories
 from tracekit.core.tensor_cores import uses_tensor_cores_expr
-from tracekit.core.work.arguments import parse_call, parse_names, payload_exprs
+from tracekit.core.work.arguments import cut_arguments_expr, parse_call, parse_names, payload_exprs
 from tracekit.core.work.compiled import compute_compiled_work
 from tracekit.core.work.formulas import compute_work
 from tracekit.system.sorting import create_series
@@ -184,24 +184,38 @@ def _read_signatures(frames: Frames, rows: pl.Series) -> tuple[pl.DataFrame, pl.
             continue
         payload = table.slice(start, _BATCH_ROWS).select("payload_text").collect().to_series().gather(inside - start)
         batch = pl.DataFrame({"row": inside, "text": texts.gather(inside), "payload": payload})
-        batch = batch.with_columns(**{f"own_{c}": e for c, e in payload_exprs(pl.col("payload")).items()})
-        batch = batch.drop("payload").join(names, on="text", how="left", maintain_order="left")
-        batch = batch.select(
-            "row",
-            "op",
-            shapes=pl.coalesce("own_shapes", "shapes"),
-            types=pl.coalesce("own_types", "types"),
-            strides="own_strides",
-            values=pl.coalesce("own_values", "values"),
-        ).filter(pl.col("shapes").is_not_null())
-        new = batch.select(_SIGNATURE).unique(maintain_order=True)
+        batch = batch.select("row", "text", part=cut_arguments_expr(pl.col("payload")))
+        calls = _parse_arguments(batch.select("text", "part").unique(maintain_order=True), names)
+        new = calls.select(_SIGNATURE).unique(maintain_order=True)
         new = new.join(signatures, on=_SIGNATURE, how="anti", nulls_equal=True, maintain_order="left")
         new = new.head(MAX_SIGNATURES - signatures.height).with_row_index("signature", signatures.height)
         signatures = pl.concat([signatures, new.select(signatures.columns)])
-        numbered = batch.join(signatures, on=_SIGNATURE, how="left", nulls_equal=True, maintain_order="left")
+        calls = calls.join(signatures, on=_SIGNATURE, how="left", nulls_equal=True, maintain_order="left")
+        numbered = batch.join(calls.select("text", "part", "signature"), on=["text", "part"], nulls_equal=True)
         left_out += numbered["signature"].null_count()
-        parts.append(numbered.select("row", "signature").drop_nulls())
+        parts.append(numbered.select("row", "signature").drop_nulls().sort("row"))
     return pl.concat(parts), signatures.drop("signature"), left_out
+
+
+def _parse_arguments(calls: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """Parse the arguments of distinct calls.
+
+    Args:
+        calls: ``text`` (name of the range) and ``part`` (part of its payload that contains arguments).
+        names: The parsed names, as ``parse_names`` returns them.
+
+    Returns:
+        The columns of ``calls`` and ``_SIGNATURE``. Calls whose shapes were not recorded are omitted.
+    """
+    own = calls.with_columns(**{f"own_{c}": e for c, e in payload_exprs(pl.col("part")).items()})
+    joined = own.join(names, on="text", how="left", maintain_order="left")
+    return joined.select(
+        *["text", "part", "op"],
+        shapes=pl.coalesce("own_shapes", "shapes"),
+        types=pl.coalesce("own_types", "types"),
+        strides="own_strides",
+        values=pl.coalesce("own_values", "values"),
+    ).filter(pl.col("shapes").is_not_null())
 
 
 def _compute_work_of_signatures(signatures: pl.DataFrame) -> pl.DataFrame:
