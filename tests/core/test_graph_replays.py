@@ -9,6 +9,8 @@ from tests.builders.frames import declared, nvtx
 from tracekit.core.correlate import Correlation
 from tracekit.core.graph_replays import OUTSIDE, WHOLE, align_captures, list_recorded_kernels, list_replayed_kernels
 from tracekit.core.relations import OPERATIONS
+from tracekit.core.reports.replays import graph_alignment
+from tracekit.core.reports.report import Request
 
 TIMES = ["start_ns", "end_ns", "process_id"]
 CALL = ["api_call_id", *TIMES, "thread_id", "correlation_id", "name"]
@@ -108,3 +110,29 @@ def test_recorded_sequences() -> None:
     )
     assert whole["sequence_name"].to_list() == [WHOLE]
     assert list_recorded_kernels(correlated()).height == list_replayed_kernels(correlated()).height == 0
+
+
+def test_report_of_graphs() -> None:
+    """The layers of one graph are known, those of another are aligned in part, and those of the third are not known."""
+    frames = declared(
+        api_calls=calls(*((10 * i, i, "cudaGraphLaunch") for i in range(1, 6))),
+        kernels=kernels(*((10 * i + 2, 7, i, "abbcd"[i - 1], node(1 + i // 2, i)) for i in range(1, 6))),
+    )
+    known = pl.DataFrame(
+        {"capture_path": ["c/x", "step 3/y", None, None, None], "capture_confidence": [1.0, 0.9, 0.3, None, None]},
+        schema_overrides={"capture_path": pl.Categorical},
+    )
+    rows = graph_alignment(
+        Request(lambda t: pl.concat([frames(t), known.lazy()], how="horizontal") if t == "kernels" else frames(t))
+    )
+    columns = ["graph", "replays", "kernels", "matched", "abstained", "matched_share", "confidence", "source"]
+    assert sorted(rows.select(columns).rows()) == [
+        (1, 1, 1, 1, 0, 100.0, 1.0, "c"),
+        (2, 2, 1, 1, 1, 50.0, 0.6, "step 3"),
+        (3, 1, 1, 0, 1, 0.0, None, None),
+        (3, 1, 1, 0, 1, 0.0, None, None),
+    ]
+    recorded = graph_alignment(Request(tk.load("fixtures/layers/layers_inside.nsys-rep").frame))
+    assert recorded.select("kernels", "replays", "matched", "confidence", "source").rows() == [
+        (66, 8, 528, 1.0, "capture")
+    ]

@@ -20,13 +20,17 @@ from tracekit.core.relations import OPERATIONS
 from tracekit.core.series import match_categories_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from tracekit.core.correlate import Correlation
+    from tracekit.core.correlate import Correlation, Frames
+
+    ComputeColumns = Callable[[str, Sequence[str]], pl.DataFrame]
 
 REPLAYED: Final = ("row", "table", "table_row", "replay", "graph", "step", "name", *SHAPE)
 RECORDED: Final = ("row", "table", "table_row", "sequence", "sequence_name", "range_id", "path", "name", *SHAPE)
 """The columns of ``list_replayed_kernels`` and of ``list_recorded_kernels``."""
+CALL_COLUMNS: Final = ("api_call_id", "api_start_ns")
+"""Columns of correlation that ``list_activities`` needs."""
 OUTSIDE: Final = "outside of all steps"
 WHOLE: Final = "the whole capture"
 """Names of recorded sequences that are no steps."""
@@ -37,7 +41,6 @@ _COPY_NAMES: Final = {"memcpys": "[copy]", "memsets": "[memset]"}
 _NODES_PER_GRAPH: Final = 1 << 32
 """The id of a node divided by this number is the id of its graph."""
 _LAUNCH = ("process_id", "correlation_id")
-_TIMES = ("api_call_id", "api_start_ns")
 _RANGES = ("range_id", "range_path", "capture_range_id", "capture_path")
 _PLACE = ("process_id", "device_id")
 
@@ -91,7 +94,7 @@ def list_replayed_kernels(replays: Correlation) -> pl.DataFrame:
         The columns ``REPLAYED``. ``table`` and ``table_row`` say which activity it is. ``step`` is the iteration of the
         launch if the ids of graphs were not recorded.
     """
-    rows = _list_activities(replays, _TIMES).filter("is_replayed")
+    rows = list_activities(replays.frames, replays.compute_columns, CALL_COLUMNS).filter("is_replayed")
     node = pl.col("graph_node_id")
     is_parallel = pl.struct("device_id", "stream_id").n_unique().over(_LAUNCH) > 1
     is_one_graph = (node.null_count().over(_LAUNCH) == 0) & (pl.col("graph").n_unique().over(_LAUNCH) == 1)
@@ -118,7 +121,8 @@ def list_recorded_kernels(recorded: Correlation) -> pl.DataFrame:
     Returns:
         The columns ``RECORDED``. ``sequence_name`` is the name of a step, or says what else the sequence is.
     """
-    rows = _list_activities(recorded, (*_TIMES, *_RANGES))
+    columns = (*CALL_COLUMNS, *_RANGES)
+    rows = list_activities(recorded.frames, recorded.compute_columns, columns)
     launched = rows.filter(~pl.col("is_replayed")).sort(*_PLACE, "launched_ns", "start_ns", maintain_order=True)
     iterations = find_iterations(Ops(recorded.frames))
     numbers = iterations.find_call_iterations(launched.select("process_id", start_ns="launched_ns")).cast(pl.Int64)
@@ -146,29 +150,37 @@ def list_recorded_kernels(recorded: Correlation) -> pl.DataFrame:
     return both.select(RECORDED)
 
 
-def _list_activities(capture: Correlation, columns: Sequence[str]) -> pl.DataFrame:
+def list_activities(frames: Frames, compute: ComputeColumns, columns: Sequence[str]) -> pl.DataFrame:
     """Return all kernels, copies and memory sets that calls launched, whether they were replayed, and their graphs.
 
     Args:
-        capture: The capture.
-        columns: Names of columns that correlation adds.
+        frames: Function that returns the recorded table with a given name.
+        compute: Function that returns columns that correlation adds, given the name of a table and their names.
+        columns: Names of columns that correlation adds, among them ``CALL_COLUMNS``.
+
+    Returns:
+        One row per activity in the order of the tables: ``table``, ``table_row``, ``process_id``, ``device_id``,
+        ``stream_id``, ``correlation_id``, ``start_ns``, ``name``, ``SHAPE``, ``graph_node_id``, ``graph``,
+        ``launched_ns``, ``is_replayed``, and the columns of correlation.
     """
-    calls = capture.frames("api_calls").select("api_call_id", "name")
+    calls = frames("api_calls").select("api_call_id", "name")
     matches = match_categories_expr(pl.col("name"), lambda names: names.str.contains(_LAUNCH_PATTERN))
     launches = calls.filter(matches.fill_null(value=False)).select("api_call_id").collect().to_series()
-    return pl.concat([_read_activities(capture, table, columns, launches) for table in OPERATIONS])
+    tables = [
+        _read_activities(frames, table).hstack(compute(table, columns).select(columns).get_columns())
+        for table in OPERATIONS
+    ]
+    is_launched = pl.col("api_call_id").is_in(launches.implode()).fill_null(value=False)
+    rows = pl.concat(tables).with_columns(
+        launched_ns=pl.coalesce("api_start_ns", "start_ns"),
+        is_replayed=pl.col("graph_node_id").is_not_null() | is_launched,
+    )
+    return rows.filter(pl.col("correlation_id") != 0)  # nodes of conditional graphs have no launch
 
 
-def _read_activities(capture: Correlation, table: str, columns: Sequence[str], launches: pl.Series) -> pl.DataFrame:
-    """Return the activities of one table, in the order of the table.
-
-    Args:
-        capture: The capture.
-        table: Name of the table.
-        columns: Names of columns that correlation adds.
-        launches: Ids of the API calls that launch graphs.
-    """
-    frame = capture.frames(table)
+def _read_activities(frames: Frames, table: str) -> pl.DataFrame:
+    """Return the activities of one table, in the order of the table."""
+    frame = frames(table)
     node = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")  # the PyTorch profiler writes 0 for no graph
     of_node = node // _NODES_PER_GRAPH
     graph: pl.Expr = pl.when(of_node > 0).then(of_node)
@@ -178,7 +190,7 @@ def _read_activities(capture: Correlation, table: str, columns: Sequence[str], l
     if table in _COPY_NAMES:
         name, size = pl.lit(_COPY_NAMES[table]), pl.col("bytes").cast(pl.Int64)
         shape = [size.alias(SHAPE[0]), *(pl.lit(None, pl.Int64).alias(c) for c in SHAPE[1:])]
-    rows = frame.select(
+    return frame.select(
         pl.lit(table).cast(pl.Categorical).alias("table"),
         pl.int_range(pl.len(), dtype=pl.Int64).alias("table_row"),
         pl.col("device_id", "stream_id").cast(pl.Int64),
@@ -188,10 +200,3 @@ def _read_activities(capture: Correlation, table: str, columns: Sequence[str], l
         graph_node_id=node,
         graph=graph,
     ).collect()
-    rows = rows.hstack(capture.compute_columns(table, columns).select(columns))
-    rows = rows.with_columns(
-        launched_ns=pl.coalesce("api_start_ns", "start_ns"),
-        is_replayed=pl.col("graph_node_id").is_not_null()
-        | pl.col("api_call_id").is_in(launches.implode()).fill_null(value=False),
-    )
-    return rows.filter(pl.col("correlation_id") != 0)  # nodes of conditional graphs have no launch

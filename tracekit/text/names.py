@@ -166,6 +166,7 @@ ReportName: TypeAlias = Literal[
     "step_parts",
     "step_ledger",
     "communication_overlap",
+    "graph_alignment",
     "kernel_categories",
     "kernel_categories:layer",
     "serving_phases",
