@@ -10,11 +10,12 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.core.diagnosis.step_parts import HIDDEN, PART_COLUMNS
+from tracekit.core.work.ops import compute_op_work
 from tracekit.errors import TracekitError
 from tracekit.pages.columns import describe_columns
 from tracekit.plots.recipes import MAPS, PACES
 from tracekit.registry.analyses import REPORT, get_analysis, parse_name
-from tracekit.trace import get_trace_view
+from tracekit.trace import call_with_tables, get_trace_view
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import ShownRows
 from tracekit.view.state import CaptureAggregation, parse_aggregation
@@ -244,6 +245,34 @@ def _drop_missing_parts(rows: ShownRows) -> ShownRows:
     parts = [convert_title_to_name(c.name) for c in columns if c.row_name in (*PART_COLUMNS, *HIDDEN)]
     missing = [name for name in parts if not rows.frame[name].sum()]
     return rows._replace(frame=rows.frame.drop(missing).with_columns(pl.col("warm_up", "outlier").cast(pl.Boolean)))
+
+
+def read_op_roofline(inputs: TableInputs) -> ShownRows:
+    """Return one row per op, shapes and types, with its roofline. Rows are numbered, so that one can be selected."""
+    rows = read_result(inputs, "op_roofline")
+    return add_columns(rows, rows.frame.with_row_index("op_row"), {"op_row": "Row"}, {"op_row": "Number of the row."})
+
+
+def read_op_roofline_kernels(inputs: TableInputs) -> ShownRows:
+    """Return the kernels of the selected op, or those whose work is unknown if no op is named."""
+    work = call_with_tables(inputs.trace, compute_op_work, key=compute_op_work)
+    names = ("name", "shapes", "types", "kind", "type")
+    if inputs.arguments.get("name"):
+        equal = (pl.col(c).cast(pl.String).fill_null("") == inputs.arguments.get(c, "") for c in names)
+        kernels = work.kernels.join(work.ops.filter(*equal), on="range_id", how="semi")
+    else:
+        kernels = work.kernels.filter(pl.col("range_id").is_null())
+    return add_duration_column(
+        read_table_rows(inputs.trace, "kernels", where=pl.col("kernel_id").is_in(kernels["kernel_id"].implode()))
+    )
+
+
+def read_step_utilization(inputs: TableInputs) -> ShownRows:
+    """Return one row per step with its utilization, without the types in which no step multiplies."""
+    rows = read_result(inputs, "step_mfu")
+    frame = rows.frame.with_columns(pl.col("warm_up").cast(pl.Boolean))
+    counts = [c for c in frame.columns if c.endswith(("_flop", "_op", "_without_peak"))]
+    return rows._replace(frame=frame.drop(c for c in counts if not frame[c].sum()))
 
 
 def read_iteration_ledger(inputs: TableInputs) -> ShownRows:

@@ -12,7 +12,7 @@ from tests.builders.frames import declared
 from tests.conftest import FIXTURES
 from tracekit.core.work import ops
 from tracekit.core.work.arguments import parse_call
-from tracekit.core.work.ops import OpWork, compute_op_work
+from tracekit.core.work.ops import OpWork, are_shapes_recorded, compute_op_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,3 +236,19 @@ def test_calls() -> None:
     assert call.types == ("float", "Scalar", "")
     assert call.strides == ((3, 1), (), ())
     assert call.list_integers(1) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("ops/emit_nvtx.nsys-rep", True),
+        ("steps/gpt.pt.trace.json.gz", True),
+        ("xplane/train.xplane.pb", True),
+        ("ddp2.sqlite", False),
+        ("empty.sqlite", False),
+    ],
+)
+def test_recorded_shapes_are_noticed_without_computing_work(name: str, *, known: bool) -> None:
+    with tk.load(FIXTURES / name) as trace:
+        assert are_shapes_recorded(trace.frame) is known
+        assert bool(compute_op_work(trace.frame).ops.height) is known

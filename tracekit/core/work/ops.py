@@ -131,6 +131,23 @@ def compute_op_work(frames: Frames) -> OpWork:
 _TOTALS = ("kernel_count", "gpu_time_ns")
 
 
+def are_shapes_recorded(frames: Frames) -> bool:
+    """Return whether shapes of ops were recorded, from which their work can be computed.
+
+    Args:
+        frames: Function that returns the declared table with a given name.
+    """
+    ranges = frames("nvtx_ranges")
+    texts = ranges.select(pl.col("name").unique()).collect().to_series()
+    names = parse_names(texts)
+    if names["shapes"].null_count() < names.height:
+        return True
+    payload = ranges.filter(pl.col("name").is_in(names["text"].implode())).select("payload_text")
+    if payload.select(payload_exprs(pl.col("payload_text"))["shapes"].is_not_null().any()).collect().item():
+        return True
+    return bool(frames("hlo_instructions").select(pl.len()).collect().item())
+
+
 def _read_launches(frames: Frames) -> _Launches:
     """Return the kernels with the range in which each was launched, and the nesting of ranges."""
     kernels, ranges = frames("kernels"), frames("nvtx_ranges")

@@ -24,6 +24,7 @@ from tracekit.view.datasets import find_dataset
 from tracekit.view.pages import (
     communication,
     compare,
+    efficiency,
     findings,
     groups,
     iterations,
@@ -182,6 +183,8 @@ class Page:
         shows_cpu_events: Whether the page shows calls, ranges or samples of the CPU. If GPUs are selected, a sentence
             on the page states that these are not restricted.
         recording_hint: What to do if the page has no data. None for the command that records the needed tables.
+        explain_absence: Function that returns why the page has no data for a capture that has rows in the needed
+            tables, or None.
         scripts: Names of the scripts that only this page needs.
     """
 
@@ -200,6 +203,7 @@ class Page:
     shows_steps: bool = False
     shows_cpu_events: bool = False
     recording_hint: str | None = None
+    explain_absence: Callable[[Trace], TracekitError | None] | None = None
     scripts: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -393,6 +397,18 @@ PAGES: Mapping[str, Page] = {
             needs=("kernels", "memcpys", "graph_launches"),
         ),
         Page(
+            "efficiency",
+            "Efficiency",
+            "Diagnose",
+            build=efficiency.build_page,
+            details={"op_roofline": ("op_roofline_kernels",)},
+            about="What each op could have done: its work follows from its shapes, and is compared with the peak rates "
+            "of the GPU. No kernel that does the same work is faster than the roofline, unless its data is in a cache.",
+            shows_whole_capture=True,
+            needs=("kernels",),
+            explain_absence=efficiency.explain_absence,
+        ),
+        Page(
             "communication",
             "Communication",
             "System",
@@ -532,7 +548,7 @@ def _explain_absence(captures: ViewedCaptures, capture: ViewedCapture, page: Pag
             "this page compares the ranks of one job, but the open captures are not two or more ranks of one job",
             hint="open the captures of all ranks of one job, and no other captures",
         )
-    return None
+    return page.explain_absence(capture.trace) if page.explain_absence else None
 
 
 def _create_missing_data_error(trace: Trace, page: Page) -> TracekitError:
