@@ -134,3 +134,23 @@ def test_steps_of_a_plan_can_be_in_any_order(layered: tk.Trace) -> None:
         assert selected.count("nvtx_ranges") == layered.count("nvtx_ranges")
         copy = pickle.loads(pickle.dumps(trace.with_layers(trace)))
         assert copy.with_layers().count("nvtx_ranges") == layered.count("nvtx_ranges")
+
+
+@pytest.mark.parametrize("name", ["layers_eager", "layers_inside"])
+def test_layers_can_come_from_a_second_capture(name: str, layered: tk.Trace, sums: Sums) -> None:
+    with tk.load(INSIDE, layers=FIXTURES / "layers" / f"{name}.nsys-rep") as trace:
+        linked = trace.correlate()
+        for table in ("kernels", "memsets"):
+            rows, own = (t.correlate().frame(table).collect() for t in (trace, layered))
+            expected = own["capture_path"].cast(pl.String).str.strip_prefix("capture/")
+            assert rows["capture_path"].cast(pl.String).to_list() == expected.to_list()
+            assert rows["capture_confidence"].drop_nulls().min() > 0.9
+            assert (rows["launch_ns"].is_not_null() == rows["capture_path"].is_not_null()).all()
+        ranges = linked.frame("nvtx_ranges").drop_nulls("captured_range_id").collect()
+        paths = ranges["path"].cast(pl.String).str.replace(r"^step \d/", "capture/")
+        grouped = ranges.with_columns(path=paths).group_by("path").agg(pl.col("gpu_op_count", "gpu_time_ns").sum())
+        assert {path: (count, time) for path, count, time in grouped.rows()} == {
+            path: value for path, value in sums.items() if path != "capture"
+        }
+        ids = linked.frame("kernels").drop_nulls("capture_range_id").select("capture_range_id").collect()
+        assert ids.to_series().is_in(ranges["range_id"].implode()).all()

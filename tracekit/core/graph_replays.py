@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     ComputeColumns = Callable[[str, Sequence[str]], pl.DataFrame]
 
 REPLAYED: Final = ("row", "table", "table_row", "replay", "graph", "step", "name", *SHAPE)
-RECORDED: Final = ("row", "table", "table_row", "sequence", "sequence_name", "range_id", "path", "name", *SHAPE)
+_RECORDED_PLACE = ("row", "table", "table_row", "sequence", "sequence_name", "step_ns", "range_id", "path")
+RECORDED: Final = (*_RECORDED_PLACE, "name", *SHAPE)
 """The columns of ``list_replayed_kernels`` and of ``list_recorded_kernels``."""
 CALL_COLUMNS: Final = ("api_call_id", "api_start_ns")
 """Columns of correlation that ``list_activities`` needs."""
@@ -50,8 +51,9 @@ class CaptureAlignment(NamedTuple):
 
     Attributes:
         activities: For each table of operations, one row per activity: ``recorded_table`` and ``recorded_row`` (table
-            and row number of the recorded activity in the second capture; null if the layer is not known) and
-            ``confidence`` (null if the activity does not belong to a replay, or was compared with nothing).
+            and row number of the recorded activity in the second capture; null if the layer is not known), ``step_ns``
+            (start of the recorded step, or null) and ``confidence`` (null if the activity does not belong to a replay,
+            or was compared with nothing).
         graphs: One row per graph and distinct sequence of kernels, as ``Alignment.graphs``, with ``sequence_name``.
     """
 
@@ -69,7 +71,7 @@ def align_captures(replays: Correlation, recorded: Correlation) -> CaptureAlignm
     """
     replayed, known = list_replayed_kernels(replays), list_recorded_kernels(recorded)
     alignment = align_replays(replayed, known)
-    places = known.select(recorded_table="table", recorded_row="table_row")
+    places = known.select("step_ns", recorded_table="table", recorded_row="table_row")
     places = places.select(pl.all().gather(alignment.kernels["recorded_row"]))
     rows = replayed.select("table", "table_row").hstack(places).hstack([alignment.kernels["confidence"]])
     activities: dict[str, pl.DataFrame] = {}
@@ -119,7 +121,8 @@ def list_recorded_kernels(recorded: Correlation) -> pl.DataFrame:
         recorded: The capture in which the kernels ran in their ranges.
 
     Returns:
-        The columns ``RECORDED``. ``sequence_name`` is the name of a step, or says what else the sequence is.
+        The columns ``RECORDED``. ``sequence_name`` is the name of a step, or says what else the sequence is, and
+        ``step_ns`` is the start of the step, or null.
     """
     columns = (*CALL_COLUMNS, *_RANGES)
     rows = list_activities(recorded.frames, recorded.compute_columns, columns)
@@ -130,6 +133,7 @@ def list_recorded_kernels(recorded: Correlation) -> pl.DataFrame:
     names = iterations.frame.select(
         pl.col("iteration").cast(pl.Int64),
         step_name=pl.lit(WHOLE) if iterations.is_whole_capture else pl.coalesce(pl.col("name").cast(pl.String), number),
+        step_ns=pl.lit(None, pl.Int64) if iterations.is_whole_capture else pl.col("start_ns"),
     )
     launched = launched.with_columns(iteration=numbers).join(names, on="iteration", how="left", maintain_order="left")
     launched = launched.with_columns(

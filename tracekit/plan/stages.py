@@ -205,7 +205,9 @@ class Layered(Stage):
     def _layers(self) -> LayeredCapture:
         from tracekit.core.layered import LayeredCapture
 
-        return LayeredCapture(lambda name: scan_table(self._base, name))
+        recorded = self._recorded
+        recorded_frames = None if recorded is None else lambda name: scan_table(recorded, name)
+        return LayeredCapture(lambda name: scan_table(self._base, name), recorded_frames)
 
 
 class Correlated(Stage):

@@ -82,7 +82,7 @@ def number_nested_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     """
     copies = events.filter(pl.col(_ORIGINAL).is_not_null()).unique(NODE, keep="first").sort("start_ns")
     call = (*THREAD, "call_start_ns")
-    copies = _find_enclosing_calls(copies, _select_calls(calls, _INSTANTIATING_CALLS)).sort(*call, "graph_node_id")
+    copies = _find_enclosing_calls(copies, select_calls(calls, _INSTANTIATING_CALLS)).sort(*call, "graph_node_id")
     copies = copies.with_columns(
         place=pl.int_range(pl.len()).over(call), count=pl.len().over(call), graph=_GRAPH, top=_GRAPH.min().over(call)
     )
@@ -131,12 +131,12 @@ def _select_created_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataF
     is_original = pl.col(_ORIGINAL).is_null()
     created = events.filter(is_original).unique(NODE, keep="first", maintain_order=True)
     created = created.join(events.filter(~is_original), on=NODE, how="anti").sort("start_ns")
-    copying = _select_calls(calls, _COPYING_CALLS).with_columns(pl.col("end_ns").cum_max().over(THREAD))
+    copying = select_calls(calls, _COPYING_CALLS).with_columns(pl.col("end_ns").cum_max().over(THREAD))
     copies = _find_enclosing_calls(created, copying)
     return created.join(copies, on=NODE, how="anti").select(*NODE, "thread_id", pl.col("start_ns").alias(CREATED))
 
 
-def _select_calls(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
+def select_calls(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Return the thread and the times of the API calls whose names match a regular expression, in order of start."""
     matches = match_categories_expr(pl.col("name"), lambda names: names.str.contains(pattern))
     return calls.filter(matches).select(*THREAD, "start_ns", "end_ns").sort("start_ns")
@@ -165,7 +165,7 @@ def _list_captured_calls(calls: pl.DataFrame, events: pl.DataFrame) -> pl.DataFr
         One row per call, in order of start: ``THREAD``, ``call_start_ns`` (start of the capture), ``created_ns`` (start
         of the call) and ``kind`` (table of the activities of such calls).
     """
-    begins, ends = (_select_calls(calls, rf"^cu(da)?Stream{word}Capture") for word in ("Begin", "End"))
+    begins, ends = (select_calls(calls, rf"^cu(da)?Stream{word}Capture") for word in ("Begin", "End"))
     ends = ends.select(*THREAD, "start_ns", end_ns="start_ns")
     captures = begins.drop("end_ns").join_asof(
         ends, on="start_ns", by=THREAD, strategy="forward", check_sortedness=False
@@ -174,7 +174,7 @@ def _list_captured_calls(calls: pl.DataFrame, events: pl.DataFrame) -> pl.DataFr
     keys = {"start_ns": "call_start_ns", "process_id": "process_id", "thread_id": "thread_id"}
     captures = captures.join(created, left_on=list(keys), right_on=list(keys.values()), how="anti")
     captured = pl.concat(
-        _select_calls(calls, pattern).with_columns(kind=pl.lit(kind)) for kind, pattern in _CAPTURED_CALLS.items()
+        select_calls(calls, pattern).with_columns(kind=pl.lit(kind)) for kind, pattern in _CAPTURED_CALLS.items()
     )
     captured = _find_enclosing_calls(captured.sort("start_ns"), captures)
     return captured.select(*THREAD, "call_start_ns", pl.col("start_ns").alias(CREATED), "kind")

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 
-def describe_unknown_layers(unknown_count: int, node_count: int) -> str:
-    """Return a sentence about the activities of graphs whose layers are not known."""
+def describe_unknown_layers(unknown_count: int, node_count: int, *, is_aligned: bool) -> str:
+    """Return a sentence about the activities of graphs whose layers are not known.
+
+    Args:
+        unknown_count: Number of these activities.
+        node_count: Number of all activities of graphs.
+        is_aligned: Whether the layers come from a second capture.
+    """
+    start = f"the layers of {unknown_count:,} of {node_count:,} activities of CUDA graphs are not known, because "
+    if is_aligned:
+        return (
+            f"{start}the second capture does not show with sufficient confidence in which ranges they run. Hint: "
+            "record steps without graphs, or the capture of the graphs, in a run with the same settings"
+        )
     return (
-        f"the layers of {unknown_count:,} of {node_count:,} activities of CUDA graphs are not known, because their "
-        "graphs were captured before the recording began, or because the creation of their nodes was not recorded. "
-        "Hint: take the layers from a second capture of the program, with --layers FILE"
+        f"{start}their graphs were captured before the recording began, or because the creation of their nodes was not "
+        "recorded. Hint: take the layers from a second capture of the program, with --layers FILE"
     )
 
 
