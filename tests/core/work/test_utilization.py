@@ -55,6 +55,20 @@ def test_work_outside_of_steps_belongs_to_none() -> None:
     assert (row["flop"], row["gpu_time_ns"], row["covered"], row["mfu"]) == (0, 0, None, 0)
 
 
+def test_unknown_work_is_not_zero() -> None:
+    added = program()
+    added.launch("my_kernel", MS)
+    row, total = measure(added, (0, 10 * MS, False))
+    for each in (row, total):
+        assert (each["gpu_time_ns"], each["covered"], each["flop"], each["mfu"], each["hfu"]) == (
+            MS,
+            0,
+            None,
+            None,
+            None,
+        )
+
+
 def test_types_without_a_peak() -> None:
     added = program(compute_major=7, name="Tesla V100-SXM2-32GB", sm_count=80)
     product(added, 1024, MS, dtype="float", name="ampere_sgemm_tf32_s1688gemm_128x64")

@@ -42,7 +42,8 @@ def compute_step_utilization(frames: Frames, steps: pl.DataFrame, bounded: Bound
         The rows of ``steps`` with ``gpu_time_ns`` (of kernels), ``known_ns`` (of kernels whose work is known), ``flop``
         (of matrix products, convolutions and attention), ``without_peak_flop`` (whose type or peak is unknown),
         ``recomputed_flop``, one column per type of ``TYPES``, ``covered``, and the keys of ``_TIMES``, as shares. The
-        row of all steady steps has no ``iteration``. A utilization is null if no peak is known.
+        row of all steady steps has no ``iteration``. A utilization is null if no peak is known. All work is null if
+        that of no kernel is known.
     """
     steps = steps.select("process_id", "iteration", "name", "start_ns", "end_ns", "is_warm_up", "duration_ns")
     steps = steps.with_row_index("step")
@@ -87,7 +88,9 @@ def _add_shares(rows: pl.DataFrame, bounded: BoundedOps) -> pl.DataFrame:
         for name, time in _TIMES.items()
     }
     covered = pl.col("known_ns") / pl.when(pl.col("gpu_time_ns") > 0).then(pl.col("gpu_time_ns"))
-    return rows.with_columns(**shares, covered=covered).drop(*_TIMES.values(), "device_ids")
+    rows = rows.with_columns(**shares, covered=covered).drop(*_TIMES.values(), "device_ids")
+    is_unknown = (pl.col("covered") == 0).fill_null(value=False)
+    return rows.with_columns(pl.when(~is_unknown).then(pl.col(*_COUNTS, *_TIMES)))
 
 
 def _find_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
