@@ -97,6 +97,20 @@ def test_spellings(name: str, shapes: list[Shape], values: tuple[str, ...], flop
     assert (work.kind, work.flop, work.type) == ("attention", flop, "bf16")
 
 
+def test_operations_of_a_model() -> None:
+    """The utilization of a model counts all pairs, twice as many operations in the backward pass, and no mask."""
+    name, back = "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention_backward"
+    for values in (flags(5, "True"), flags(5, "False"), ()):
+        work = compute_work(OpCall(name, (Q, K, K), (BF16,) * 3, values))
+        assert work is not None
+        assert work.model_flop == FLOP
+        assert work.flop == {"True": FLOP // 2, "False": FLOP}.get(values[5] if values else "")
+    for values in (flags(11, "True"), ()):
+        work = compute_work(OpCall(back, (Q, Q, K, K), (BF16,) * 4, values))
+        assert work is not None
+        assert work.model_flop == 2 * FLOP
+
+
 def test_bytes() -> None:
     forward = compute_work(OpCall("aten::scaled_dot_product_attention", (Q, K, K), (BF16,) * 3, flags(5, "False")))
     assert forward is not None
@@ -110,7 +124,7 @@ def test_bytes() -> None:
 @pytest.mark.parametrize(
     ("name", "shapes", "values"),
     [
-        ("aten::scaled_dot_product_attention", [Q, K, K], ()),
+        ("aten::scaled_dot_product_attention", [Q, K, K], flags(5, "maybe")),
         ("aten::scaled_dot_product_attention", [Q, K, (2, 2, 15, 4)], flags(5, "True")),
         ("aten::scaled_dot_product_attention", [Q, (2, 3, 16, 4), (2, 3, 16, 4)], flags(5, "True")),
         ("aten::scaled_dot_product_attention", [(8, 16, 4)] * 3, flags(5, "True")),

@@ -84,6 +84,7 @@ def test_a_kernel_belongs_to_the_innermost_op_with_known_work() -> None:
             "flop": 120,
             "read_bytes": 54,
             "written_bytes": 40,
+            "model_flop": None,
             "kernel_count": 2,
             "gpu_time_ns": 9,
         }

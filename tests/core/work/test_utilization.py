@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import polars as pl
 import pytest
 import tracekit as tk
@@ -102,9 +104,27 @@ def test_forward_passes_that_are_computed_again() -> None:
     product(added, 1024, MS)
     added.range("autograd::engine::evaluate_function: CheckpointFunctionBackward", start - US, added.now + US)
     row, _ = measure(added, (0, 20 * MS, False))
-    assert (row["flop"], row["recomputed_flop"]) == (6 * 1024**3, 2 * 1024**3)
+    assert (row["flop"], row["executed_flop"], row["recomputed_flop"]) == (4 * 1024**3, 6 * 1024**3, 2 * 1024**3)
     assert row["mfu"] == pytest.approx(4 * 1024**3 / PEAK / 0.02)
     assert row["hfu"] == pytest.approx(6 * 1024**3 / PEAK / 0.02)
+
+
+@pytest.mark.parametrize("values", [["", "", "", "", "0.", "True"], None])
+def test_causal_attention_counts_in_full(values: list[str] | None) -> None:
+    added = program()
+    start, shape = added.now, [2, 8, 1024, 64]
+    added.launch("flash_fwd_kernel", MS)
+    recorded = {"Input type": ["c10::BFloat16"] * 3, "Input Dims": [shape] * 3}
+    recorded |= {"Concrete Inputs": values} if values else {}
+    added.range("aten::scaled_dot_product_attention", start, added.now, payload_text=json.dumps(recorded))
+    row, total = measure(added, (0, 10 * MS, False))
+    flop = 4 * 2 * 8 * 1024 * 1024 * 64
+    for each in (row, total):
+        assert (each["flop"], each["mfu"]) == (flop, pytest.approx(flop / PEAK / 0.01))
+        if values:
+            assert (each["executed_flop"], each["hfu"]) == (flop // 2, pytest.approx(flop / 2 / PEAK / 0.01))
+        else:
+            assert (each["executed_flop"], each["hfu"]) == (None, None)
 
 
 def test_processes_without_ids() -> None:

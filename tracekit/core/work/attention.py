@@ -57,13 +57,13 @@ def count_pairs(queries: int, keys: int, mask: int = 0) -> int:
     return triangle + 2 * queries * max(keys - queries, 0)
 
 
-def _attend(inputs: Inputs, axes: Shape, mask: int, *, backward: bool) -> Work:
-    """Return the work of attention.
+def _attend(inputs: Inputs, axes: Shape, mask: int | None, *, backward: bool) -> Work:
+    """Return the work of attention. Without a known mask, the number of operations is unknown.
 
     Args:
         inputs: Queries, keys and values with four dimensions.
         axes: The dimensions of batch, head and position. The last dimension is the size of the head.
-        mask: The mask, as for ``count_pairs``.
+        mask: The mask, as for ``count_pairs``, or None if it was not recorded.
         backward: Whether the call is the backward pass.
     """
     queries, keys, values = inputs
@@ -74,15 +74,17 @@ def _attend(inputs: Inputs, axes: Shape, mask: int, *, backward: bool) -> Work:
     fits = b == b_k == b_v and h_k == h_v and k == k_v and size == keys.shape[-1]
     if not fits or not h_k or h % h_k:
         raise UnknownWorkError
-    pairs = count_pairs(q, k, mask)
-    flop = multiply((b, h, pairs, size + size_of_values))
+    complete = multiply((b, h, count_pairs(q, k), size + size_of_values))
     read, result = add_bytes(queries, keys, values), count_bytes((b, h, q, size_of_values), queries.type)
     kind = multiplied_type(queries, keys)
+    flop = None
+    if mask is not None:
+        pairs = count_pairs(q, k, mask)
+        flop = multiply((b, h, pairs, size + size_of_values))
+        flop = multiply((2, flop)) + multiply((b, h, pairs, size)) if backward else flop
     if not backward:
-        return Work(KIND, flop, read, result, kind)
-    flop_of_scores = multiply((b, h, pairs, size))
-    flop = multiply((2, flop)) + flop_of_scores
-    return Work(KIND, flop, sum_sizes(read, result, result), read, kind)
+        return Work(KIND, flop, read, result, kind, complete)
+    return Work(KIND, flop, sum_sizes(read, result, result), read, kind, multiply((2, complete)))
 
 
 _HEADS_FIRST, _POSITIONS_FIRST = (0, 1, 2), (0, 2, 1)
@@ -91,9 +93,10 @@ _HEADS_FIRST, _POSITIONS_FIRST = (0, 1, 2), (0, 2, 1)
 def _attend_with_flag(call: OpCall, causal: int, first: int = 0, *, backward: bool = False) -> Work:
     """Return the work of an op of PyTorch with the layout (batch, heads, positions, size), and a flag for the mask."""
     flag = call.find_flag(causal)
-    if flag is None:
+    if flag is None and call.values:
         raise UnknownWorkError
-    return _attend(_get_inputs(call, first), _HEADS_FIRST, _TOP_LEFT * flag, backward=backward)
+    mask = None if flag is None else _TOP_LEFT * flag
+    return _attend(_get_inputs(call, first), _HEADS_FIRST, mask, backward=backward)
 
 
 def _attend_flash(call: OpCall, first: int = 0, *, backward: bool = False) -> Work:

@@ -226,6 +226,9 @@ class Work(NamedTuple):
         read_bytes: Bytes that the op reads at least, or None if they are unknown.
         written_bytes: Bytes that the op writes at least, or None if they are unknown.
         type: Type in which the op multiplies, such as ``bf16``, or None if it is unknown.
+        model_flop: Number of operations that count for the utilization of a model, if it is not ``flop``: attention
+            counts without the pairs that a causal mask saves, and without the scores that the backward pass computes
+            again.
     """
 
     kind: str
@@ -233,6 +236,7 @@ class Work(NamedTuple):
     read_bytes: int | None = None
     written_bytes: int | None = None
     type: str | None = None
+    model_flop: int | None = None
 
 
 def broadcast(left: Shape, right: Shape) -> Shape:

@@ -40,7 +40,7 @@ def compute_work(call: OpCall) -> Work | None:
         work = formula(call)
     except UnknownWorkError:
         return None
-    numbers = (work.flop, work.read_bytes, work.written_bytes)
+    numbers = (work.flop, work.read_bytes, work.written_bytes, work.model_flop)
     return None if any(n is not None and n > MAX_NUMBER for n in numbers) else work
 
 

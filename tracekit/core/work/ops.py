@@ -40,6 +40,7 @@ _WORK = {
     "flop": pl.Int64,
     "read_bytes": pl.Int64,
     "written_bytes": pl.Int64,
+    "model_flop": pl.Int64,
 }
 _MULTIPLYING = ("matrix_product", "convolution", "attention")
 _UNIFORM = (*_MULTIPLYING, "pointwise", "normalization", "reduction", "softmax", "optimizer")
@@ -62,7 +63,8 @@ class OpWork(NamedTuple):
         ops: One row per op that launched kernels and whose work is known: ``range_id`` (negative for a kernel of a
             graph that XLA made of a program, which has no range of its own), ``name``, ``shapes`` and
             ``types`` (JSON, null if they were not recorded), ``kind``, ``type``, ``flop``, ``read_bytes``,
-            ``written_bytes``, ``kernel_count`` and ``gpu_time_ns`` (sum of the durations of its kernels).
+            ``written_bytes``, ``model_flop`` (see ``Work``), ``kernel_count`` and ``gpu_time_ns`` (sum of the durations
+            of its kernels).
         kernels: One row per kernel, in the order of the table: ``kernel_id`` and ``range_id`` of its op, which is null
             if its work is unknown.
         gpu_time_ns: Sum of the durations of all kernels.

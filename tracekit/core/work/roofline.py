@@ -36,7 +36,7 @@ class BoundedOps(NamedTuple):
         work: The work of the ops.
         ops: One row per op as in ``work.ops``, and the columns ``device_id``, ``process_id``, ``start_ns`` (of the
             first kernel), ``bytes``, ``rate`` (peak rate in operations per second), ``bandwidth``, ``compute_ns``,
-            ``memory_ns`` and ``bound_ns``; ``compute_ns`` and ``bound_ns`` at the measured clock and of the data
+            ``memory_ns`` and ``bound_ns``; ``rate`` and ``bound_ns`` at the measured clock and of the data
             sheet, with the prefixes ``measured_`` and ``sheet_``; ``late_ns`` (for which the GPU was idle before its
             kernels because of late launches), ``limited_ns`` (in kernels that their grids or their shortness limit),
             ``fill_ns`` (time × fill of the GPU) and ``filled_ns`` (time in kernels whose fill is known). Unknown
@@ -69,7 +69,7 @@ def bound_ops(frames: Frames) -> BoundedOps:
     ops = ops.with_columns(bytes=pl.col("read_bytes") + pl.col("written_bytes"))
     bounds = _compute_bounds(ops, peaks.recorded)
     others = [
-        _compute_bounds(ops, of_kind).select(pl.col("compute_ns", "bound_ns").name.prefix(prefix))
+        _compute_bounds(ops, of_kind).select(pl.col("rate", "bound_ns").name.prefix(prefix))
         for prefix, of_kind in (("measured_", peaks.measured), ("sheet_", peaks.sheets))
     ]
     ops = pl.concat([ops, bounds, *others], how="horizontal")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 """The types for which the operations of a step are counted."""
 _COUNTS = ("flop", "without_peak_flop", "recomputed_flop", *(f"{t}_flop" for t in TYPES))
-_TIMES = {"hfu": "all_ns", "mfu": "model_ns", "measured_mfu": "measured_ns", "sheet_mfu": "sheet_ns"}
+_TIMES = {"hfu": "executed_ns", "mfu": "model_ns", "measured_mfu": "measured_ns", "sheet_mfu": "sheet_ns"}
 """The utilizations, and the times at peak rates from which they are computed."""
 _BACKWARD = r"^autograd::engine::evaluate_function"
 _FORWARD = r"^aten::(linear|matmul|einsum|scaled_dot_product_attention|conv[123]d|conv_transpose[123]d)\b"
@@ -40,8 +40,9 @@ def compute_step_utilization(frames: Frames, steps: pl.DataFrame, bounded: Bound
 
     Returns:
         The rows of ``steps`` with ``gpu_time_ns`` (of kernels), ``known_ns`` (of kernels whose work is known), ``flop``
-        (of matrix products, convolutions and attention), ``without_peak_flop`` (whose type or peak is unknown),
-        ``recomputed_flop``, one column per type of ``TYPES``, ``covered``, and the keys of ``_TIMES``, as shares. The
+        (of the matrix products, convolutions and attention of the model, see ``Work.model_flop``), ``executed_flop``
+        (which the GPU executed), ``without_peak_flop`` (whose type or peak is unknown), ``recomputed_flop``, one
+        column per type of ``TYPES``, ``covered``, and the keys of ``_TIMES``, as shares. The
         row of all steady steps has no ``iteration``. A utilization is null if no peak is known. All work is null if
         that of no kernel is known.
     """
@@ -50,7 +51,10 @@ def compute_step_utilization(frames: Frames, steps: pl.DataFrame, bounded: Bound
     kernels = _find_steps(bounded.kernels, steps)
     places = _find_steps(bounded.ops.select("process_id", "start_ns", "range_id"), steps)
     ops = places.join(_measure_ops(frames, bounded), on="range_id")
-    sums = ops.group_by("step").agg(pl.col(*_COUNTS, *_TIMES.values()).sum())
+    executed = pl.col("executed_flop")
+    sums = ops.group_by("step").agg(
+        pl.col(*_COUNTS, *_TIMES.values()).sum(), executed.sum(), is_executed_unknown=executed.has_nulls()
+    )
     duration = pl.col("duration_ns")
     is_known = pl.col("range_id").is_not_null()
     times = kernels.group_by("step").agg(gpu_time_ns=duration.sum(), known_ns=duration.filter(is_known).sum())
@@ -58,8 +62,8 @@ def compute_step_utilization(frames: Frames, steps: pl.DataFrame, bounded: Bound
     rows = rows.join(sums, on="step", how="left", maintain_order="left").drop("step")
     used = bounded.kernels.group_by("process_id").agg(device_ids=pl.col("device_id").unique())
     rows = rows.join(used, on="process_id", how="left", nulls_equal=True, maintain_order="left")
-    summed = ("gpu_time_ns", "known_ns", *_COUNTS, *_TIMES.values())
-    rows = rows.with_columns(pl.col(summed).fill_null(0))
+    summed = ("gpu_time_ns", "known_ns", "executed_flop", *_COUNTS, *_TIMES.values())
+    rows = rows.with_columns(pl.col(summed).fill_null(0), pl.col("is_executed_unknown").fill_null(value=False))
     totals = (
         rows.filter(~pl.col("is_warm_up"))
         .group_by("process_id", maintain_order=True)
@@ -68,6 +72,7 @@ def compute_step_utilization(frames: Frames, steps: pl.DataFrame, bounded: Bound
             pl.col("end_ns").max(),
             pl.col("duration_ns", *summed).sum(),
             pl.col("device_ids").first(),
+            pl.col("is_executed_unknown").any(),
             is_warm_up=pl.lit(value=False),
         )
     )
@@ -90,7 +95,8 @@ def _add_shares(rows: pl.DataFrame, bounded: BoundedOps) -> pl.DataFrame:
     covered = pl.col("known_ns") / pl.when(pl.col("gpu_time_ns") > 0).then(pl.col("gpu_time_ns"))
     rows = rows.with_columns(**shares, covered=covered).drop(*_TIMES.values(), "device_ids")
     is_unknown = (pl.col("covered") == 0).fill_null(value=False)
-    return rows.with_columns(pl.when(~is_unknown).then(pl.col(*_COUNTS, *_TIMES)))
+    executed = pl.when(~is_unknown & ~pl.col("is_executed_unknown")).then(pl.col("executed_flop", "hfu"))
+    return rows.with_columns(pl.when(~is_unknown).then(pl.col(*_COUNTS, *_TIMES))).with_columns(executed)
 
 
 def _find_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -111,23 +117,28 @@ def _find_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 def _measure_ops(frames: Frames, bounded: BoundedOps) -> pl.DataFrame:
     """Return the operations of each op by type, and the times that they need at the peak rates, by ``range_id``."""
-    ops = bounded.ops.filter(pl.col("kind").cast(pl.String).is_in(MATRIX_KINDS), pl.col("flop").is_not_null())
-    again = pl.col("range_id").is_in(_find_recomputed_ranges(frames).implode())
     flop, type_ = pl.col("flop"), pl.col("type").cast(pl.String)
+    ops = bounded.ops.with_columns(model=pl.coalesce("model_flop", flop)).filter(
+        pl.col("kind").cast(pl.String).is_in(MATRIX_KINDS), pl.col("model").is_not_null()
+    )
+    again = pl.col("range_id").is_in(_find_recomputed_ranges(frames).implode())
+    ops = ops.with_columns(again=again).with_columns(model=pl.when(~pl.col("again")).then("model").otherwise(0))
+    model = pl.col("model")
 
-    def of_model_expr(column: str) -> pl.Expr:
-        return pl.when(~again).then(column).fill_null(0.0)
+    def time_expr(work: pl.Expr, rate: str) -> pl.Expr:
+        return (work / pl.col(rate) * 1e9).fill_null(0.0)
 
     return ops.select(
         "range_id",
-        "flop",
-        *(pl.when(type_ == t).then(flop).otherwise(0).alias(f"{t}_flop") for t in TYPES),
-        without_peak_flop=pl.when(pl.col("compute_ns").is_null()).then(flop).otherwise(0),
-        recomputed_flop=pl.when(again).then(flop).otherwise(0),
-        all_ns=pl.col("compute_ns").fill_null(0.0),
-        model_ns=of_model_expr("compute_ns"),
-        measured_ns=of_model_expr("measured_compute_ns"),
-        sheet_ns=of_model_expr("sheet_compute_ns"),
+        *(pl.when(type_ == t).then(model).otherwise(0).alias(f"{t}_flop") for t in TYPES),
+        flop=model,
+        executed_flop=flop,
+        without_peak_flop=pl.when(pl.col("rate").is_null()).then(model).otherwise(0),
+        recomputed_flop=pl.when("again").then(flop.fill_null(0)).otherwise(0),
+        executed_ns=time_expr(flop, "rate"),
+        model_ns=time_expr(model, "rate"),
+        measured_ns=time_expr(model, "measured_rate"),
+        sheet_ns=time_expr(model, "sheet_rate"),
     )
 
 
