@@ -30,6 +30,7 @@ import polars as pl
 from tracekit.core import intervals, memory, mpi, stacks, trees
 from tracekit.core.intervals.containment import add_enclosing_range_id, compute_slice_minima
 from tracekit.core.layers.nodes import CREATED, NODE, find_node_creations
+from tracekit.core.layers.updates import UpdatedGraphs, find_updated_graphs
 from tracekit.core.relations import (
     ACTIVITIES,
     CALL,
@@ -632,14 +633,19 @@ class CapturedNodes:
         return spill_series(
             intervals.map_in_threads(
                 lambda batch: batch.join(nodes, on=NODE, how="left", maintain_order="left")["row"],
-                self.frames(table).select(NODE).collect(),
+                self.updated_graphs.read_nodes(table),
             )
         )
 
     @functools.cached_property
+    def updated_graphs(self) -> UpdatedGraphs:
+        """The executable graphs that ran after updates."""
+        return find_updated_graphs(self.frames, lambda at: Moments(self.ranges, at).compute_column("range_path"))
+
+    @functools.cached_property
     def nodes(self) -> pl.DataFrame:
         """The nodes that ran, as ``find_node_creations`` returns them."""
-        return find_node_creations(self.frames)
+        return find_node_creations(self.frames, self.updated_graphs.read_nodes)
 
     @functools.cached_property
     def creations(self) -> Moments:

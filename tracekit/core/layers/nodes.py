@@ -33,7 +33,7 @@ EVENTS = "cuda_graph_node_events"
 NODE = ("process_id", "graph_node_id")
 """Columns that identify a node of a graph."""
 CREATED = "created_ns"
-_ORIGINAL = "original_graph_node_id"
+ORIGINAL = "original_graph_node_id"
 _ROUNDS = 6
 """Number of rounds in which copies of nodes are traced back. Each round doubles the length of the chains of copies that
 are followed, up to 64 copies.
@@ -58,7 +58,7 @@ def find_original_nodes(events: pl.DataFrame) -> pl.DataFrame:
     Args:
         events: The columns ``NODE`` and ``original_graph_node_id`` of the table ``cuda_graph_node_events``.
     """
-    original = pl.col(_ORIGINAL).drop_nulls().first().fill_null(pl.col("graph_node_id").first())
+    original = pl.col(ORIGINAL).drop_nulls().first().fill_null(pl.col("graph_node_id").first())
     nodes = events.group_by(NODE).agg(original.alias("original"))
     for _ in range(_ROUNDS):
         further = nodes.select("process_id", original="graph_node_id", further="original")
@@ -80,7 +80,7 @@ def number_nested_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     Returns:
         The columns ``NODE`` and ``original_graph_node_id``, the node of which it is a copy.
     """
-    copies = events.filter(pl.col(_ORIGINAL).is_not_null()).unique(NODE, keep="first").sort("start_ns")
+    copies = events.filter(pl.col(ORIGINAL).is_not_null()).unique(NODE, keep="first").sort("start_ns")
     call = (*THREAD, "call_start_ns")
     copies = _find_enclosing_calls(copies, select_calls(calls, _INSTANTIATING_CALLS)).sort(*call, "graph_node_id")
     copies = copies.with_columns(
@@ -91,22 +91,26 @@ def number_nested_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     nested = copies.filter(pl.col("graph") > pl.col("top")).join(others, on=["process_id", "top"], how="left")
     nested = nested.filter((pl.col("first") == pl.col("count")).fill_null(value=True))
     number = (pl.col("top") * (1 << 32) + pl.col("place")).alias("graph_node_id")
-    return nested.select("process_id", number, pl.col("graph_node_id").alias(_ORIGINAL))
+    return nested.select("process_id", number, pl.col("graph_node_id").alias(ORIGINAL))
 
 
-def find_node_creations(frames: Frames) -> pl.DataFrame:
+def find_node_creations(frames: Frames, read_nodes: Callable[[str], pl.DataFrame]) -> pl.DataFrame:
     """Return the thread and the time at which the program created each graph node that ran.
+
+    Args:
+        frames: Function that returns the table with a given name.
+        read_nodes: Function that returns the columns ``NODE`` of the activities of a table.
 
     Returns:
         One row per node: ``NODE``, ``thread_id`` and ``created_ns``. Both are null if they are not known.
     """
-    events = frames(EVENTS).select(*NODE, "thread_id", "start_ns", _ORIGINAL).collect()
+    events = frames(EVENTS).select(*NODE, "thread_id", "start_ns", ORIGINAL).collect()
     calls = frames("api_calls").select(*CALL, "thread_id", "start_ns", "end_ns", "name").collect()
-    ran = {table: frames(table).select(*CALL, "graph_node_id").collect() for table in OPERATIONS}
+    ran = {t: frames(t).select("correlation_id").collect().hstack(read_nodes(t)) for t in OPERATIONS}
     nodes = pl.concat(_list_distinct_nodes(rows).with_columns(kind=pl.lit(t)) for t, rows in ran.items()).unique(NODE)
     originals = find_original_nodes(pl.concat([events, number_nested_nodes(events, calls)], how="diagonal"))
     nodes = nodes.join(originals, on=NODE, how="left")
-    created = _select_created_nodes(events, calls).rename({"graph_node_id": "original"})
+    created = select_created_nodes(events, calls).rename({"graph_node_id": "original"})
     nodes = nodes.join(created, on=["process_id", "original"], how="left")
     lost = nodes.filter(pl.col(CREATED).is_null())
     if lost.height:
@@ -123,12 +127,12 @@ def _list_distinct_nodes(activities: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([nodes.clear(), *blocks]).unique()
 
 
-def _select_created_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def select_created_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the columns ``NODE``, ``thread_id`` and ``created_ns`` of the nodes that the program created.
 
     A call that copies a graph may also add nodes that are not copies. The program did not create them.
     """
-    is_original = pl.col(_ORIGINAL).is_null()
+    is_original = pl.col(ORIGINAL).is_null()
     created = events.filter(is_original).unique(NODE, keep="first", maintain_order=True)
     created = created.join(events.filter(~is_original), on=NODE, how="anti").sort("start_ns")
     copying = select_calls(calls, _COPYING_CALLS).with_columns(pl.col("end_ns").cum_max().over(THREAD))
