@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT
+from tests.unmeasured import UNMEASURED
 
 PARTICIPLES = {"found", "made", "told", "given", "taken", "wanted", "kept", "said"}
 SUFFIXES = {"pl.Expr": "_expr", "list[pl.Expr]": "_exprs"}
@@ -83,3 +84,10 @@ def test_the_name_of_a_class_means_one_thing() -> None:
                 modules[target.id].add(path)
     assert len(classes) > 500
     assert {name: modules[name] for name in classes if len(modules[name]) > 1} == {}
+
+
+def test_tests_whose_coverage_is_not_measured_exist() -> None:
+    """See tests/unmeasured.py."""
+    listed = UNMEASURED.read_text("utf-8").splitlines()
+    texts = {name: (ROOT / name).read_text("utf-8") for name in {test.partition("::")[0] for test in listed}}
+    assert [test for test in listed if f"def {test.rpartition('::')[2]}(" not in texts[test.partition("::")[0]]] == []

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 import tracekit as tk
 from tests.view.browser import Tab
 from tests.view.support import FIXTURES, hostile_tables, running
+from tracekit.view import layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,10 +29,21 @@ def hostile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def amp(hostile_path: Path) -> Iterator[Viewer]:
+def serve() -> Iterator[Callable[..., Viewer]]:
+    """A function that returns a server for captures. All tests of a session share it, and what it has computed."""
+    with mock.patch.object(layout, "PATIENCE_S", None), contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def get_server(*paths: Path) -> Viewer:
+            return stack.enter_context(running(*paths))
+
+        yield get_server
+
+
+@pytest.fixture(scope="session")
+def amp(serve: Callable[..., Viewer], hostile_path: Path) -> Viewer:
     """A server for a capture of PyTorch, one of two GPUs, and one with hostile names."""
-    with running(FIXTURES / "train_amp.sqlite", FIXTURES / "ddp2.sqlite", hostile_path) as viewer:
-        yield viewer
+    return serve(FIXTURES / "train_amp.sqlite", FIXTURES / "ddp2.sqlite", hostile_path)
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from tests import chromium
 from tests.view import browser
 from tests.view.browser import Tab
 from tests.view.checks import check_rows
-from tests.view.support import FIXTURES, running
+from tests.view.support import FIXTURES
 from tracekit.plots.recipes import MAPS, PACES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tracekit.sets.trace_set import TraceSet
     from tracekit.view.server import Viewer
@@ -28,11 +28,10 @@ PAGES = {"/ranks": "Ranks", "/maps": "Utilization over time", "/pace": "Pace"}
 BIN_COUNTS = (30, 100, 300)
 
 
-@pytest.fixture(scope="module")
-def viewer() -> Iterator[Viewer]:
+@pytest.fixture
+def viewer(serve: Callable[..., Viewer]) -> Viewer:
     """A server for the two ranks of a job."""
-    with running(*RANKS) as started:
-        yield started
+    return serve(FIXTURES / "ranks")
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import pytest
 import tracekit as tk
 from tests import chromium
 from tests.view import browser as browsers
-from tests.view.support import FIXTURES, running
+from tests.view.support import FIXTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.view.browser import Tab
     from tracekit.view.server import Viewer
@@ -26,10 +26,9 @@ CAPTURE = FIXTURES / "train_amp.sqlite"
 LABELS = ".tl-labels button"
 
 
-@pytest.fixture(scope="module")
-def train() -> Iterator[Viewer]:
-    with running(CAPTURE) as started:
-        yield started
+@pytest.fixture
+def train(serve: Callable[..., Viewer]) -> Viewer:
+    return serve(CAPTURE)
 
 
 def query(sql: str) -> list[tuple[int, int, str]]:

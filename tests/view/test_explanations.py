@@ -23,9 +23,10 @@ from tracekit.view.query import Query, read_matching_frame
 from tracekit.view.state import CaptureAggregation, PageState, parse_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tracekit.view.captures import ViewedCaptures
+    from tracekit.view.server import Viewer
 
 pytestmark = pytest.mark.slow
 
@@ -68,25 +69,22 @@ def test_the_overview_begins_with_the_answer(train: ViewedCaptures, query: str, 
     assert (answer.cold is None) is bool(query)
 
 
-def test_the_page_of_ranks_explains_the_job() -> None:
-    captures = open_captures([FIXTURES / "ranks"])
-    try:
-        shown = read_page(captures, "/ranks")
-        with tk.load_many(FIXTURES / "ranks") as traces:
-            answer = traces.why()
-        assert [text for text in shown if text in (explanations.TITLE_OF_RANKS, answer.sentence)]
-        assert shown[shown.index(" (slowest)") - 1] == f"rank {answer.rank}"
-        for rank in answer.ranks:
-            assert rank.step is not None
-            assert format_duration(rank.step.median_ns) in shown
-        for query in ("", "ranks=0,1", "capture=1"):
-            first = read_page(captures, "/", query)
-            assert [text for text in first if text in (explanations.TITLE_OF_RANKS, answer.sentence)]
-            name = captures.all[int(query == "capture=1")].name
-            assert first.index(answer.sentence) < first.index(name)
-        assert captures.all[1].trace.why().sentence in read_page(captures, "/", "capture=1&ranks=1")
-    finally:
-        captures.close()
+def test_the_page_of_ranks_explains_the_job(serve: Callable[..., Viewer]) -> None:
+    captures = serve(FIXTURES / "ranks")._captures
+    shown = read_page(captures, "/ranks")
+    with tk.load_many(FIXTURES / "ranks") as traces:
+        answer = traces.why()
+    assert [text for text in shown if text in (explanations.TITLE_OF_RANKS, answer.sentence)]
+    assert shown[shown.index(" (slowest)") - 1] == f"rank {answer.rank}"
+    for rank in answer.ranks:
+        assert rank.step is not None
+        assert format_duration(rank.step.median_ns) in shown
+    for query in ("", "ranks=0,1", "capture=1"):
+        first = read_page(captures, "/", query)
+        assert [text for text in first if text in (explanations.TITLE_OF_RANKS, answer.sentence)]
+        name = captures.all[int(query == "capture=1")].name
+        assert first.index(answer.sentence) < first.index(name)
+    assert captures.all[1].trace.why().sentence in read_page(captures, "/", "capture=1&ranks=1")
 
 
 @pytest.mark.parametrize("name", ["cpu_only.sqlite", "ncu/ncu_roofline_raw.csv"])

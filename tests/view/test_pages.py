@@ -15,17 +15,16 @@ from tracekit.view import pages
 from tracekit.view.pages.memory import OWNERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from tracekit.view.server import Viewer
 
 RANKS = [FIXTURES / "why" / f"ddp_straggler_rank{rank}.nsys-rep" for rank in (0, 1)]
 
 
-@pytest.fixture(scope="module")
-def amp() -> Iterator[Viewer]:
-    with running(FIXTURES / "train_amp.sqlite") as server:
-        yield server
+@pytest.fixture
+def amp(serve: Callable[..., Viewer]) -> Viewer:
+    return serve(FIXTURES / "train_amp.sqlite")
 
 
 def open_page(viewer: Viewer, url: str) -> str:
@@ -125,30 +124,29 @@ def test_owners_add_up_to_the_peaks(by: str) -> None:
     assert ("67108864 bytes" in [row["owner"] for row in rows]) is (by == "size")
 
 
-def test_overlap_of_one_capture_and_of_ranks() -> None:
-    with running(*RANKS) as viewer:
-        for url, location in (("/?ranks=1", "/?capture=1&ranks=1"), ("/?capture=1&ranks=0", "/?ranks=0")):
-            assert get(viewer, url).headers["Location"] == location  # the first page shows the only chosen rank
-        of_ranks = TableMarkup(open_page(viewer, "/communication"), "overlap").rows()
-        assert {row["rank"] for row in of_ranks} == {"0", "1"}
-        waits = {rank: sum(int(r["waiting_for_ranks_ns"]) for r in of_ranks if r["rank"] == rank) for rank in "01"}
-        assert waits["0"] > 100 * waits["1"]
-        one = TableMarkup(open_page(viewer, "/communication?ranks=1"), "overlap").rows()
-        assert "waiting_for_ranks_ns" not in one[0]
-        assert [row["communication_ns"] for row in one] == [
-            row["communication_ns"] for row in of_ranks if row["rank"] == "1"
-        ]
-        html = open_page(viewer, "/ranks")
-        steps = TableMarkup(html, "ranks_step_parts").rows()
-        assert sum(int(row["waiting_for_ranks_ns"]) for row in steps) == sum(waits.values())
-        assert "Time of the steady steps of each rank by part" in html
-    with running(FIXTURES / "ddp2.sqlite") as viewer:
-        rows = TableMarkup(open_page(viewer, "/communication"), "overlap").rows()
+def test_overlap_of_one_capture_and_of_ranks(serve: Callable[..., Viewer]) -> None:
+    viewer = serve(*RANKS)
+    for url, location in (("/?ranks=1", "/?capture=1&ranks=1"), ("/?capture=1&ranks=0", "/?ranks=0")):
+        assert get(viewer, url).headers["Location"] == location  # the first page shows the only chosen rank
+    of_ranks = TableMarkup(open_page(viewer, "/communication"), "overlap").rows()
+    assert {row["rank"] for row in of_ranks} == {"0", "1"}
+    waits = {rank: sum(int(r["waiting_for_ranks_ns"]) for r in of_ranks if r["rank"] == rank) for rank in "01"}
+    assert waits["0"] > 100 * waits["1"]
+    one = TableMarkup(open_page(viewer, "/communication?ranks=1"), "overlap").rows()
+    assert "waiting_for_ranks_ns" not in one[0]
+    assert [row["communication_ns"] for row in one] == [
+        row["communication_ns"] for row in of_ranks if row["rank"] == "1"
+    ]
+    html = open_page(viewer, "/ranks")
+    steps = TableMarkup(html, "ranks_step_parts").rows()
+    assert sum(int(row["waiting_for_ranks_ns"]) for row in steps) == sum(waits.values())
+    assert "Time of the steady steps of each rank by part" in html
+    rows = TableMarkup(open_page(serve(FIXTURES / "ddp2.sqlite"), "/communication"), "overlap").rows()
     assert all(int(r["overlapped_ns"]) + int(r["exposed_ns"]) == int(r["communication_ns"]) for r in rows)
     assert any(int(row["waiting_for_ranks_ns"]) for row in rows)
 
 
-def test_comparisons_with_rows_are_offered_by_name(amp: Viewer) -> None:
+def test_comparisons_with_rows_are_offered_by_name(amp: Viewer, serve: Callable[..., Viewer]) -> None:
     html = open_page(amp, "/compare")
     offers = [a for ul in parse(html).all("ul", class_="offers") for a in ul.all("a")]
     assert [a.text for a in offers] == [
@@ -167,5 +165,4 @@ def test_comparisons_with_rows_are_offered_by_name(amp: Viewer) -> None:
     titles = {kind.title for kind in KINDS.values()}
     assert any(text.startswith("Not compared: ") and "(no such rows in B)" in text for text in other)
     assert len(titles & set(other)) == 1
-    with running(*RANKS) as viewer:
-        assert "This capture with rank 1 (ddp_straggler_rank1.nsys-rep)" in show(viewer, "/compare")
+    assert "This capture with rank 1 (ddp_straggler_rank1.nsys-rep)" in show(serve(*RANKS), "/compare")

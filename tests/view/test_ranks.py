@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,10 @@ from tracekit.view.state import CaptureAggregation
 RANKS = sorted((FIXTURES / "ranks").glob("*.nsys-rep"))
 
 
-@pytest.fixture(scope="module")
-def viewer() -> Iterator[Viewer]:
+@pytest.fixture
+def viewer(serve: Callable[..., Viewer]) -> Viewer:
     """The viewer of the ranks of a job."""
-    with running(*RANKS) as started:
-        yield started
+    return serve(FIXTURES / "ranks")
 
 
 @functools.cache
@@ -53,27 +52,24 @@ def frame(captures: ViewedCaptures, table: str, /, **arguments: str) -> pl.DataF
 
 
 @pytest.mark.slow
-def test_captures_that_are_the_ranks_of_a_job() -> None:
+def test_captures_that_are_the_ranks_of_a_job(viewer: Viewer) -> None:
     wanted = communication()
-    with running(FIXTURES / "ranks") as viewer:
-        captures = viewer._captures
-        for capture in ("", "?capture=1"):
-            assert {"Ranks", "Utilization over time", "Pace"} <= set(titles(viewer, capture))
-            shown = show(viewer, "/communication", capture)
-            assert {"Clocks of the ranks", "Collectives and messages of each rank", "MPI calls by function"} <= set(
-                shown
-            )
-            assert "Iterations across ranks" not in shown
-            expected = {"Time of the GPUs of each rank", "Iterations over all ranks", "Iterations across ranks"}
-            assert expected <= set(show(viewer, "/ranks", capture))
-        for name in ranks.TABLES:
-            rows = queries.load_rows(captures, Query(f"ranks_{name}", CaptureAggregation(1)))
-            assert rows.frame.rows() == getattr(wanted, name).rows()
-            assert set(rows.titles) == set(rows.frame.columns)
-        assert "start_ns" not in frame(captures, "ranks_operations")
-        shares = frame(captures, "gpu_time")
-        assert shares.drop("capture").equals(tk.load_many(RANKS).recipe("gpu_time_sum")["gpu_time"])
-        assert shares["capture"].to_list() == [path.name for path in RANKS]
+    captures = viewer._captures
+    for capture in ("", "?capture=1"):
+        assert {"Ranks", "Utilization over time", "Pace"} <= set(titles(viewer, capture))
+        shown = show(viewer, "/communication", capture)
+        assert {"Clocks of the ranks", "Collectives and messages of each rank", "MPI calls by function"} <= set(shown)
+        assert "Iterations across ranks" not in shown
+        expected = {"Time of the GPUs of each rank", "Iterations over all ranks", "Iterations across ranks"}
+        assert expected <= set(show(viewer, "/ranks", capture))
+    for name in ranks.TABLES:
+        rows = queries.load_rows(captures, Query(f"ranks_{name}", CaptureAggregation(1)))
+        assert rows.frame.rows() == getattr(wanted, name).rows()
+        assert set(rows.titles) == set(rows.frame.columns)
+    assert "start_ns" not in frame(captures, "ranks_operations")
+    shares = frame(captures, "gpu_time")
+    assert shares.drop("capture").equals(tk.load_many(RANKS).recipe("gpu_time_sum")["gpu_time"])
+    assert shares["capture"].to_list() == [path.name for path in RANKS]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,10 +26,9 @@ WITHOUT_SCOPE = ("timeline", "compare", "tables", "roofline", "scalars", "graph"
 """Pages that show a time window, two captures or a table that the user chooses, or data without kernels."""
 
 
-@pytest.fixture(scope="module")
-def viewer() -> Iterator[Viewer]:
-    with running(FIXTURES / "train_amp.sqlite") as server:
-        yield server
+@pytest.fixture
+def viewer(serve: Callable[..., Viewer]) -> Viewer:
+    return serve(FIXTURES / "train_amp.sqlite")
 
 
 def test_every_page_has_a_scope() -> None:

@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.builders.ranks import kernel
-from tests.view.support import BASE, BIG, FIXTURES, NAMES, captures_of, hostile_tables, running, table
+from tests.view.support import BASE, BIG, FIXTURES, NAMES, captures_of, hostile_tables, table
 from tracekit.core.communication import convert_to_common_clock
 from tracekit.errors import TracekitError
 from tracekit.view import selection, timeline, tracks, windows
 from tracekit.view.state import parse_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tracekit.view.captures import ViewedCaptures
@@ -32,10 +32,9 @@ def amp_trace() -> tk.Trace:
     return tk.load(FIXTURES / "train_amp.sqlite")
 
 
-@pytest.fixture(scope="module")
-def amp() -> Iterator[Viewer]:
-    with running(FIXTURES / "train_amp.sqlite") as started:
-        yield started
+@pytest.fixture
+def amp(serve: Callable[..., Viewer]) -> Viewer:
+    return serve(FIXTURES / "train_amp.sqlite")
 
 
 def answer(captures: ViewedCaptures, query: str) -> dict[str, Any]:
@@ -167,36 +166,35 @@ def test_the_scope_selects_gpus_and_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_ranks_are_on_the_clock_of_the_capture_of_the_page() -> None:
+def test_all_ranks_are_on_the_clock_of_the_capture_of_the_page(serve: Callable[..., Viewer]) -> None:
     job = tk.load_many(RANKS)
     clocks = job.communication().clocks
-    with running(*RANKS) as viewer:
-        captures = viewer._captures
-        for shown in (0, 1):
-            built = answer(captures, f"capture={shown}&parts=gpu&width=10000")
-            assert [each["group"].partition(" · ")[0] for each in built["tracks"]] == sorted(
-                each["group"].partition(" · ")[0] for each in built["tracks"]
+    captures = serve(FIXTURES / "ranks")._captures
+    for shown in (0, 1):
+        built = answer(captures, f"capture={shown}&parts=gpu&width=10000")
+        assert [each["group"].partition(" · ")[0] for each in built["tracks"]] == sorted(
+            each["group"].partition(" · ")[0] for each in built["tracks"]
+        )
+        drawn = marks(built).filter(count=1, table="kernels")
+        for rank in (0, 1):
+            own = drawn.filter(pl.col("track").str.starts_with(f"{rank}."))
+            kernels = (
+                captures.all[rank]
+                .trace.frame("kernels")
+                .select(id="kernel_id", start_ns="start_ns", end_ns="end_ns")
+                .collect()
             )
-            drawn = marks(built).filter(count=1, table="kernels")
-            for rank in (0, 1):
-                own = drawn.filter(pl.col("track").str.starts_with(f"{rank}."))
-                kernels = (
-                    captures.all[rank]
-                    .trace.frame("kernels")
-                    .select(id="kernel_id", start_ns="start_ns", end_ns="end_ns")
-                    .collect()
-                )
-                joined = own.join(kernels, on="id").with_columns(rank=pl.lit(rank))
-                assert joined.height > 0
-                if rank == shown:
-                    assert (joined["start"] == joined["start_ns"]).all()
-                expected = convert_to_common_clock(joined, clocks, ["start_ns"])["start_ns"]
-                again = convert_to_common_clock(joined.with_columns(rank=pl.lit(shown)), clocks, ["start"])["start"]
-                assert (expected - again).abs().max() <= 1
-        only = answer(captures, "parts=gpu&ranks=1")["tracks"]
-        assert {each["capture"] for each in only} == {1}
-        with pytest.raises(TracekitError, match="selects ranks 7, but the job has ranks 0, 1"):
-            answer(captures, "ranks=7")
+            joined = own.join(kernels, on="id").with_columns(rank=pl.lit(rank))
+            assert joined.height > 0
+            if rank == shown:
+                assert (joined["start"] == joined["start_ns"]).all()
+            expected = convert_to_common_clock(joined, clocks, ["start_ns"])["start_ns"]
+            again = convert_to_common_clock(joined.with_columns(rank=pl.lit(shown)), clocks, ["start"])["start"]
+            assert (expected - again).abs().max() <= 1
+    only = answer(captures, "parts=gpu&ranks=1")["tracks"]
+    assert {each["capture"] for each in only} == {1}
+    with pytest.raises(TracekitError, match="selects ranks 7, but the job has ranks 0, 1"):
+        answer(captures, "ranks=7")
 
 
 def details(captures: ViewedCaptures, event: str, query: str = "") -> selection.Selection:
