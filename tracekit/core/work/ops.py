@@ -1,6 +1,7 @@
 """Compute the work of the ops of a capture, and find the op to which each kernel belongs.
 
-A kernel belongs to the innermost enclosing op whose work is known. If ops are nested, such as ``aten::linear`` and
+A kernel belongs to the innermost enclosing op whose work is known. In a replay of a CUDA graph, it belongs to the op in
+which its node was captured, and each replay does the work of the op once. If ops are nested, such as ``aten::linear`` and
 ``aten::addmm``, the work is that of the inner op, and the time of a kernel counts once. An outer op that only wraps
 inner ones has no work of its own: if the inner ops that launched kernels did at least half of its operations and moved
 at least half of its bytes, then the work of its other kernels is unknown.
@@ -88,8 +89,9 @@ class _Launches(NamedTuple):
     """The kernels of a capture and the nesting of its ranges.
 
     Attributes:
-        kernels: ``kernel_id``, ``name``, ``duration_ns``, and ``row``, the row in ``nvtx_ranges`` of the innermost
-            range in which the kernel was launched.
+        kernels: ``kernel_id``, ``name``, ``duration_ns``, ``row`` (the row in ``nvtx_ranges`` of the innermost range in
+            which the kernel was launched or, in a replay, captured) and ``replay`` (number of the launch of the graph,
+            null if the kernel was not replayed).
         parent: Row of the parent of each range in ``nvtx_ranges``, or null.
     """
 
@@ -154,11 +156,13 @@ def _read_launches(frames: Frames) -> _Launches:
     """Return the kernels with the range in which each was launched, and the nesting of ranges."""
     kernels, ranges = frames("kernels"), frames("nvtx_ranges")
     duration = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
-    if "range_id" in kernels.collect_schema().names():
+    columns = kernels.collect_schema().names()
+    if "range_id" in columns:
         rows = ranges.select(id="range_id").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-        joined = kernels.select("kernel_id", "name", duration, id="range_id").join(
-            rows, on="id", how="left", maintain_order="left"
-        )
+        captured = pl.col("capture_range_id") if "capture_range_id" in columns else pl.lit(None, pl.Int64)
+        replay = pl.when(captured.is_not_null()).then("correlation_id")
+        placed = kernels.select("kernel_id", "name", duration, replay=replay, id=pl.coalesce(captured, "range_id"))
+        joined = placed.join(rows, on="id", how="left", maintain_order="left")
         parents = ranges.select(id="parent_id").join(rows, on="id", how="left", maintain_order="left")
         return _Launches(joined.drop("id").collect(), parents.select("row").collect().to_series())
     nested = Ranges(frames)
@@ -168,8 +172,8 @@ def _read_launches(frames: Frames) -> _Launches:
     if row_of_range.len():
         parent = parent.scatter(row_of_range, row_of_range.gather(nested.parent))
     range_row = Activities(frames, "kernels", nested).range_row
-    table = kernels.select("kernel_id", "name", duration).collect().with_columns(row=row_of_range.gather(range_row))
-    return _Launches(table, parent)
+    table = kernels.select("kernel_id", "name", duration, replay=pl.lit(None, pl.Int64)).collect()
+    return _Launches(table.with_columns(row=row_of_range.gather(range_row)), parent)
 
 
 def _find_ranges_with_kernels(launches: _Launches) -> pl.Series:
@@ -283,13 +287,16 @@ def _moved_bytes_expr() -> pl.Expr:
 
 
 def _sum_kernels(work: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
-    """Return the ops that own kernels, with ``kernel_count`` and ``gpu_time_ns``, in the order of their rows."""
+    """Return the ops that own kernels, with ``kernel_count`` and ``gpu_time_ns``, in the order of their rows.
+
+    An op that was captured into a graph has one row for each replay.
+    """
     totals = (
         owned.drop_nulls("owner")
-        .group_by("owner")
+        .group_by("owner", "replay", maintain_order=True)
         .agg(kernel_count=pl.len().cast(pl.Int64), gpu_time_ns=pl.col("duration_ns").sum())
     )
-    return work.join(totals, left_on="row", right_on="owner", maintain_order="left")
+    return work.join(totals.drop("replay"), left_on="row", right_on="owner", maintain_order="left_right")
 
 
 def _refine_types(ops: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
