@@ -32,7 +32,7 @@ def compute_cases(table: str) -> pl.DataFrame:
     cases = cases.select("start_ns", case="name", case_end_ns="end_ns").with_columns(pl.all().set_sorted())
     ops = ops.rename({"name": "op"}).join(ranges, on="range_id").sort("start_ns").join_asof(cases, on="start_ns")
     ops = ops.filter(pl.col("start_ns") <= pl.col("case_end_ns"))
-    totals = (pl.col("flop", "read_bytes", "written_bytes").sum(), pl.col("type").cast(pl.String).unique())
+    totals = (pl.col("flop", "read_bytes", "written_bytes").sum(), pl.col("type").cast(pl.String).drop_nulls().unique())
     return ops.group_by("case").agg(*totals)
 
 

@@ -116,6 +116,26 @@ def test_correlated_tables_determine_the_range_of_a_kernel() -> None:
     assert products["read_bytes"].unique().to_list() == [2 * (10 + 256 * 8192 + 8192 * 10)]
 
 
+def test_each_replay_does_the_work_of_the_op_in_which_its_nodes_were_captured() -> None:
+    plain = scene(
+        [("aten::mm", 0, 10, payload(MM, HALVES)), ("step", 20, 90, None)],
+        [("half", t, 3) for t in (30, 30, 60, 60, 80)],
+    )
+    kernels = plain("kernels").with_columns(
+        correlation_id=pl.Series([7, 7, 8, 8, 9]),
+        range_id=pl.lit(11, pl.Int64),
+        capture_range_id=pl.Series([10, 10, 10, 10, None]),
+    )
+    ranges = plain("nvtx_ranges").with_columns(parent_id=pl.lit(None, pl.Int64))
+    tables = {"kernels": kernels, "nvtx_ranges": ranges}
+    work = compute_op_work(lambda name: tables.get(name, plain(name)))
+    assert owners(work) == [10, 10, -1, -1, None]
+    assert work.ops.select("range_id", "flop", "kernel_count", "gpu_time_ns").rows() == [
+        (10, 120, 2, 6),
+        (-1, 120, 2, 6),
+    ]
+
+
 @pytest.mark.parametrize(
     ("types", "kernel", "kind"),
     [

@@ -1,8 +1,8 @@
 """Compute the work of the ops of a capture, and find the op to which each kernel belongs.
 
 A kernel belongs to the innermost enclosing op whose work is known. In a replay of a CUDA graph, it belongs to the op in
-which its node was captured, and each replay does the work of the op once. If ops are nested, such as ``aten::linear`` and
-``aten::addmm``, the work is that of the inner op, and the time of a kernel counts once. An outer op that only wraps
+which its node was captured, and each replay does the work of the op once. If ops are nested, such as ``aten::linear``
+and ``aten::addmm``, the work is that of the inner op, and the time of a kernel counts once. An outer op that only wraps
 inner ones has no work of its own: if the inner ops that launched kernels did at least half of its operations and moved
 at least half of its bytes, then the work of its other kernels is unknown.
 
@@ -62,10 +62,10 @@ class OpWork(NamedTuple):
 
     Attributes:
         ops: One row per op that launched kernels and whose work is known: ``range_id`` (negative for a kernel of a
-            graph that XLA made of a program, which has no range of its own), ``name``, ``shapes`` and
-            ``types`` (JSON, null if they were not recorded), ``kind``, ``type``, ``flop``, ``read_bytes``,
-            ``written_bytes``, ``model_flop`` (see ``Work``), ``kernel_count`` and ``gpu_time_ns`` (sum of the durations
-            of its kernels).
+            graph that XLA made of a program, which has no range of its own, and for every replay of a captured op but
+            the first one), ``name``, ``shapes`` and ``types`` (JSON, null if they were not recorded), ``kind``,
+            ``type``, ``flop``, ``read_bytes``, ``written_bytes``, ``model_flop`` (see ``Work``), ``kernel_count`` and
+            ``gpu_time_ns`` (sum of the durations of its kernels).
         kernels: One row per kernel, in the order of the table: ``kernel_id`` and ``range_id`` of its op, which is null
             if its work is unknown.
         gpu_time_ns: Sum of the durations of all kernels.
@@ -122,9 +122,15 @@ def compute_op_work(frames: Frames) -> OpWork:
     ids = pl.concat([ids, pl.int_range(-1, -in_graphs.height - 1, -1, eager=True)])
     owned = launches.kernels.with_columns(owner=owner)
     ops = _refine_types(_sum_kernels(work, owned), owned)
-    kernels = owned.select("kernel_id", range_id=ids.gather(owner))
+    again = ~pl.col("row").is_first_distinct()
+    number = -(in_graphs.height + again.cast(pl.Int64).cum_sum())
+    ops = ops.with_columns(range_id=pl.when(again).then(number).otherwise(ids.gather(ops["row"])))
+    key = ["owner", "replay"]
+    ids_of_ops = ops.select("range_id", "replay", owner="row")
+    kernels = owned.join(ids_of_ops, on=key, how="left", nulls_equal=True, maintain_order="left")
+    kernels = kernels.select("kernel_id", "range_id")
     return OpWork(
-        ops=ops.select(ids.gather(ops["row"]), pl.col("op").alias("name"), "shapes", "types", *_WORK, *_TOTALS),
+        ops=ops.select("range_id", pl.col("op").alias("name"), "shapes", "types", *_WORK, *_TOTALS),
         kernels=kernels,
         gpu_time_ns=int(owned["duration_ns"].sum()),
         covered_ns=int(ops["gpu_time_ns"].sum()),
@@ -296,7 +302,7 @@ def _sum_kernels(work: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
         .group_by("owner", "replay", maintain_order=True)
         .agg(kernel_count=pl.len().cast(pl.Int64), gpu_time_ns=pl.col("duration_ns").sum())
     )
-    return work.join(totals.drop("replay"), left_on="row", right_on="owner", maintain_order="left_right")
+    return work.join(totals, left_on="row", right_on="owner", maintain_order="left_right")
 
 
 def _refine_types(ops: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
