@@ -137,8 +137,8 @@ def kernel_categories() -> str:
     for rule in rules["rules"]:
         sources[rule["category"]] |= dict.fromkeys(source.partition(":")[0] for source in rule["sources"])
     rows = [
-        (f"`{name}`", _escape_markdown(category["doc"]), _escape_markdown(", ".join(sources[name])))
-        for name, category in rules["categories"].items()
+        (f"`{name}`", _escape_markdown(doc), _escape_markdown(", ".join(sources[name])))
+        for name, doc in rules["categories"].items()
     ]
     return "\n".join(_grid(("category", "kernels", "names of"), rows)) + "\n"
 

@@ -226,8 +226,8 @@ def test_phases_of_training_and_threads() -> None:
     starts = [(12, 1), (42, 1), (25, 2), (55, 2), (82, 1), (76, 1)]
     frames = build_frames(
         nvtx_ranges=[build_range(i, *of) for i, of in enumerate(ranges)],
-        api_calls=[build_launch(i, at, thread) for i, (at, thread) in enumerate(starts)],
-        kernels=[build_kernel(i, at + 1, at + 4) for i, (at, _) in enumerate(starts)],
+        api_calls=[build_launch(i, at, thread) for i, (at, thread) in enumerate(starts, 1)],
+        kernels=[build_kernel(i, at + 1, at + 4) for i, (at, _) in enumerate(starts, 1)],
     )
     rows = compute_report(frames, "serving_phases").data.sort("phase")
     columns = ("framework", "phase", "steps", "cpu_ns", "gpu_time_ns", "requests", "tokens_per_s")
@@ -293,8 +293,8 @@ def test_annotations_delimit_the_steps_of_the_capture(label: str, names: list[st
     launches = [20 * i + 1 + j for i in range(len(names)) for j in range(1 + i % 3)]
     frames = build_frames(
         nvtx_ranges=[build_range(i, *of) for i, of in enumerate(ranges)],
-        api_calls=[build_launch(i, at) for i, at in enumerate(launches)],
-        kernels=[build_kernel(i, at + 1, at + 2, f"k{i % 3}") for i, at in enumerate(launches)],
+        api_calls=[build_launch(i, at) for i, at in enumerate(launches, 1)],
+        kernels=[build_kernel(i, at + 1, at + 2, f"k{i % 3}") for i, at in enumerate(launches, 1)],
     )
     iterations = find_iterations(Ops(frames))
     assert (iterations.label, iterations.frame.height) == (label, len(names))
@@ -324,3 +324,13 @@ def test_recorded_steps_of_a_program_that_annotates_as_vllm_does() -> None:
         ("decode", 8, 35, None),
     ]
     assert phases["total"].to_list() == [steps.filter(phase=p)["time_ns"].sum() for p in phases["phase"]]
+
+
+def test_chosen_iterations_limit_the_reports() -> None:
+    with tracekit.load(FIXTURE) as trace:
+        whole = trace.report("serving_steps").data
+        some = trace.rollup(iterations=(1, 3))
+        assert some.report("serving_steps").data.rows() == whole[1:4].rows()
+        assert some.report("serving_phases").data["steps"].to_list() == [1, 2]
+        total = int(some.report("kernel_categories").data["total"].sum())
+        assert total == some.report("kernel_categories:layer").data["total"].sum() == whole[1:4]["gpu_time_ns"].sum()

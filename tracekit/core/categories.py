@@ -74,12 +74,6 @@ def category_expr(name: pl.Expr) -> pl.Expr:
     return categories.fill_null(pl.lit(OTHER, pl.Categorical))
 
 
-def load_categories() -> Mapping[str, Mapping[str, str]]:
-    """Return the title and the description of each category, by name."""
-    categories: Mapping[str, Mapping[str, str]] = schemas.load_kernel_rules()["categories"]
-    return categories
-
-
 @functools.cache
 def _load_rules() -> tuple[_Rule, ...]:
     return tuple(_compile_rule(rule) for rule in schemas.load_kernel_rules()["rules"])

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.intervals import compute_union_durations, intersect_unions
+from tracekit.core.intervals import compute_union_durations
 from tracekit.core.intervals.containment import find_last_containers, find_shortest_containers
 from tracekit.core.ops.attach import ON_GPU, TABLES
 from tracekit.core.ops.step_annotations import CAPTURE, combine_patterns, load_annotation_patterns, parse_annotation
-from tracekit.core.relations import CALL, THREAD, join_calls
+from tracekit.core.relations import CALL, THREAD, find_first_row_numbers
 from tracekit.core.trees import compute_depths, find_roots
 
 if TYPE_CHECKING:
@@ -90,15 +90,21 @@ class ServingSteps:
     @functools.cached_property
     def activities(self) -> pl.DataFrame:
         """The GPU activities that were launched in steps, with ``row``, the row number of their step in ``steps``."""
-        calls = self.launch_frames("api_calls").select(*CALL, "thread_id", api_start_ns="start_ns").collect()
+        calls = self.launch_frames("api_calls").select(*CALL, "thread_id", "start_ns", end_ns="start_ns").collect()
         parts = []
         for kind in ON_GPU:
-            rows = join_calls(self.read_activities(TABLES[kind]).drop_nulls(_TIMES), calls, "first")
-            launches = rows.select(*THREAD, start_ns="api_start_ns", end_ns="api_start_ns")
-            own, any_thread = (find_last_containers(launches, self.steps, by=by) for by in (THREAD, ["process_id"]))
-            row = own.zip_with(own.is_not_null(), any_thread).alias("row")
-            parts.append(rows.with_columns(row, kind=pl.lit(kind)).drop_nulls("row").drop("thread_id", "api_start_ns"))
+            activities = self.read_activities(TABLES[kind]).drop_nulls(_TIMES)
+            rows = find_first_row_numbers(calls, activities)
+            launches = calls.select(pl.col(*THREAD, *_TIMES).gather(rows))
+            activities = activities.with_columns(row=self._find_steps(launches), kind=pl.lit(kind))
+            parts.append(activities.drop_nulls("row"))
         return pl.concat(parts)
+
+    def _find_steps(self, launches: pl.DataFrame) -> pl.Series:
+        """Return the row number of the step in which each launch starts, or null."""
+        own = find_last_containers(launches, self.steps, by=THREAD)
+        others = own.is_null().arg_true()
+        return own.scatter(others, find_last_containers(launches[others], self.steps, by=["process_id"]))
 
     @functools.cached_property
     def measured(self) -> pl.DataFrame:
@@ -121,21 +127,18 @@ class ServingSteps:
         steps = steps.with_columns(
             time_start_ns=pl.max_horizontal("start_ns", before), time_end_ns=done.over("process_id")
         )
-        windows = steps.select("row", start_ns="time_start_ns", end_ns="time_end_ns")
         own = activities.select("row", *_TIMES)
-        inside = _sum_durations(intersect_unions(own, windows, by=["row"])).rename({"duration_ns": "inside_ns"})
-        busy = compute_union_durations(own, by=["row"]).rename({"duration_ns": "busy_ns"})
-        for times in (busy, inside):
-            steps = steps.join(times, on="row", how="left", maintain_order="left")
+        windows = steps.select("row", low="time_start_ns", high="time_end_ns")
+        bounds = {"start_ns": pl.max_horizontal("start_ns", "low"), "end_ns": pl.min_horizontal("end_ns", "high")}
+        inside = own.join(windows, on="row", maintain_order="left").select("row", **bounds)
+        for name, times in (("busy_ns", own), ("inside_ns", inside.filter(pl.col("start_ns") < pl.col("end_ns")))):
+            durations = compute_union_durations(times, by=["row"]).rename({"duration_ns": name})
+            steps = steps.join(durations, on="row", how="left", maintain_order="left")
         counted = ("gpu_time_ns", "kernels", "busy_ns", "inside_ns")
         time = pl.col("time_end_ns") - pl.col("time_start_ns")
         return steps.with_columns(
             pl.col(counted).fill_null(0), cpu_ns=pl.col("end_ns") - pl.col("start_ns")
         ).with_columns(time_ns=time, idle_ns=time - pl.col("inside_ns"))
-
-
-def _sum_durations(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.group_by("row").agg(duration_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
 
 
 def _read_annotated_ranges(frames: Frames) -> pl.DataFrame:

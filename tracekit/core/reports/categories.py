@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.ops import Ops
     from tracekit.core.reports.report import Frames, Request
+    from tracekit.core.rollup import Rollup
 
 _TIMES = ("start_ns", "end_ns")
 _NAMES = {
@@ -34,11 +35,13 @@ def kernel_categories(request: Request) -> pl.DataFrame:
     The total time is the sum of the durations, also of kernels that overlap. The busy time counts each moment once.
     """
     tables = {kind: read_categorized_activities(request.frames, TABLES[kind]) for kind in ON_GPU}
-    if not request.has_flag("layer"):
-        return summarize_categories(pl.concat(tables.values()), ["category"])
-    ops = request.get_rollup().measures.ops
-    parts = [rows.with_columns(_read_layers(ops, kind, rows.height)) for kind, rows in tables.items()]
-    return summarize_categories(pl.concat(parts), ["layer", "category"])
+    keys = ["layer", "category"] if request.has_flag("layer") else ["category"]
+    if request.has_flag("layer"):
+        ops = request.get_rollup().measures.ops
+        tables = {kind: rows.with_columns(_read_layers(ops, kind, rows.height)) for kind, rows in tables.items()}
+    if request.has_chosen_steps:
+        tables = {kind: rows[_find_activities_in_steps(request.get_rollup(), kind)] for kind, rows in tables.items()}
+    return summarize_categories(pl.concat(tables.values()), keys)
 
 
 def read_categorized_activities(frames: Frames, table: str, *columns: str) -> pl.DataFrame:
@@ -54,6 +57,14 @@ def read_categorized_activities(frames: Frames, table: str, *columns: str) -> pl
     return frames(table).select(*columns, "device_id", *_TIMES, name=name, category=category).collect()
 
 
+def _find_activities_in_steps(rollup: Rollup, kind: str) -> pl.Series:
+    """Return the row numbers of the activities of one kind that the aggregated iterations launched."""
+    columns = ("kind", "activity", "process_id", "start_ns")
+    calls = rollup.measures.ops.select_calls(*columns).filter(pl.col("kind") == kind)
+    its = rollup.iterations
+    return calls.filter(its.select_aggregated(its.find_call_iterations(calls)).is_not_null())["activity"].sort()
+
+
 def _read_layers(ops: Ops, kind: str, rows: int) -> pl.Series:
     """Return the path of the op that launched each activity of one kind, in which ``*`` replaces the number of a step.
 
@@ -64,10 +75,11 @@ def _read_layers(ops: Ops, kind: str, rows: int) -> pl.Series:
     """
     calls = ops.select_calls("kind", "activity", "instance").filter(pl.col("kind") == kind).drop_nulls()
     instances = ops.instances.select("op", "associated")[calls["instance"]]
-    paths = ops.ops["op_name"].cast(pl.String).gather(instances["op"])
+    paths = ops.ops["op_name"].cast(pl.Categorical).gather(instances["op"])
     known = calls.select("activity", layer=paths).filter(instances["associated"])
-    no_layers = pl.repeat(None, rows, dtype=pl.String, eager=True)
-    return no_layers.scatter(known["activity"], known["layer"]).alias("layer")
+    numbers = pl.repeat(None, rows, dtype=pl.UInt32, eager=True)
+    numbers = numbers.scatter(known["activity"], pl.int_range(known.height, dtype=pl.UInt32, eager=True))
+    return known["layer"].gather(numbers).alias("layer")
 
 
 def summarize_categories(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -75,18 +87,17 @@ def summarize_categories(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
 
     Args:
         rows: One row per activity: the columns ``keys``, ``name``, ``device_id``, ``start_ns``, ``end_ns``.
-        keys: Columns that identify a group, which may be null.
+        keys: Categorical columns that identify a group, which may be null.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
     by_name = rows.group_by(*keys, "name").agg(total=duration.sum(), count=pl.len().cast(pl.Int64))
-    by_name = by_name.with_columns(pl.col("name").cast(pl.String), *(pl.col(key).cast(pl.String) for key in keys))
-    by_name = by_name.sort("total", "name", descending=[True, False])
-    grouped = by_name.group_by(keys, maintain_order=True).agg(
+    texts = by_name.with_columns(pl.col(*keys, "name").cast(pl.String))
+    texts = texts.sort("total", "name", descending=[True, False])
+    grouped = texts.group_by(keys, maintain_order=True).agg(
         pl.col("total").sum(), pl.col("count").sum(), top=pl.col("name").first(), longest=pl.col("total").first()
     )
     grouped = grouped.sort("total", *keys, descending=[True, *(False for _ in keys)]).with_row_index("group")
-    texts = rows.with_columns(pl.col(key).cast(pl.String) for key in keys)
-    members = texts.join(grouped.select("group", *keys), on=keys, nulls_equal=True)
+    members = rows.join(grouped.select("group", pl.col(keys).cast(pl.Categorical)), on=keys, nulls_equal=True)
     busy = compute_union_durations(members, by=["group", "device_id"])
     busy = busy.group_by("group").agg(busy_ns=pl.col("duration_ns").sum())
     top_share = quotient_expr(float(PERCENT) * pl.col("longest"), pl.col("total").cast(pl.Float64))

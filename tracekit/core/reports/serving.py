@@ -24,8 +24,8 @@ _P99 = 0.99
 
 
 def serving_steps(request: Request) -> pl.DataFrame:
-    """Steps of serving with their phase, requests and tokens, as the ranges of the framework tell them."""
-    return _find_steps(request).measured
+    """Steps of serving with their phase, requests, tokens and times."""
+    return _select_chosen_steps(request, _find_steps(request).measured)
 
 
 def serving_phases(request: Request) -> pl.DataFrame:
@@ -35,7 +35,7 @@ def serving_phases(request: Request) -> pl.DataFrame:
     """
     serving = _find_steps(request)
     batch = pl.col("requests") if request.has_flag("batch") else pl.lit(None, pl.Int64)
-    steps = serving.measured.with_columns(batch=batch)
+    steps = _select_chosen_steps(request, serving.measured).with_columns(batch=batch)
     keys = ["process_id", "framework", "phase", "batch"]
     time, is_known = pl.col("time_ns"), pl.col("sequence_tokens").is_not_null() & (pl.col("requests") > 0)
     sequence = (pl.col("sequence_tokens").filter(is_known).sum(), pl.col("requests").filter(is_known).sum())
@@ -65,6 +65,14 @@ def _find_steps(request: Request) -> ServingSteps:
         return read_categorized_activities(request.frames, table, *CALL)
 
     return ServingSteps(request.frames, read, request.get_frames_without(*OF_LAUNCHES))
+
+
+def _select_chosen_steps(request: Request, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps that begin in the iterations that the user has chosen, or all steps."""
+    if not request.has_chosen_steps:
+        return steps
+    its = request.get_rollup().iterations
+    return steps.filter(its.select_aggregated(its.find_call_iterations(steps)).is_not_null())
 
 
 def _measure_shares(serving: ServingSteps, steps: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
