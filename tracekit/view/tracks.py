@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import polars as pl
 
+from tracekit.core import categories
 from tracekit.core.diagnosis.ledger import IDLE_PARTS
 from tracekit.exporters.timeline import batches, kinds
 from tracekit.exporters.timeline.exporter import BY_DEFAULT, ON_REQUEST
@@ -52,8 +53,8 @@ MAX_TRACKS = 400
 _KINDS = tuple(kind for stage in kinds.STAGES for kind in stage)
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 IDLE, COMMUNICATION, STEP, WARM_UP, CAUSE = 200, 250, 251, 252, 253
-"""Codes of events that are no kinds of their own: kernels of NCCL, and annotations. Each part of the idle time has its
-own code from ``IDLE`` on."""
+"""Codes of events that are no kinds of their own: kernels that communicate, and annotations. Each part of the idle time
+has its own code from ``IDLE`` on."""
 _COLORS = {
     **{_CODES[kind]: kind.table for kind in _KINDS},
     COMMUNICATION: "communication",
@@ -68,7 +69,6 @@ _TABLES = {
     COMMUNICATION: kinds.KERNELS.table,
 }
 _STRINGS = pl.col(pl.Categorical).cast(pl.String)
-_NCCL = "(?i)nccl"
 _LARGEST_TIME = 1 << 61
 
 
@@ -259,7 +259,8 @@ def _scan_positions(tables: Tables, kind: EventKind, last: int) -> pl.LazyFrame 
     end = kind.end.fill_null(pl.max_horizontal(kind.start, last)) if kind.phase == kinds.SLICE else kind.start
     code = pl.lit(_CODES[kind], pl.UInt8)
     if kind is kinds.KERNELS:
-        code = pl.when(kind.name.str.contains(_NCCL)).then(pl.lit(COMMUNICATION, pl.UInt8)).otherwise(code)
+        is_communication = categories.category_expr(kind.name.cast(pl.Categorical)) == categories.COMMUNICATION
+        code = pl.when(is_communication).then(pl.lit(COMMUNICATION, pl.UInt8)).otherwise(code)
     return (frame if kind.where is None else frame.filter(kind.where)).select(
         *(pl.col(key) for key in kind.placement.keys),
         start=kind.start.clip(-_LARGEST_TIME, _LARGEST_TIME),

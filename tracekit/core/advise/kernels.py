@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
+from tracekit.core.categories import COMMUNICATION, category_expr
 from tracekit.core.relations import STREAM
 from tracekit.text import format_duration, shorten_middle
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 DURATION = pl.col("end_ns") - pl.col("start_ns")
 _TIMES_ON_GPU = {"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}
 MIN_IMBALANCE_PERCENT, MIN_VARIATION, MIN_ITERATIONS = 10, 0.25, 4
-_COLLECTIVE = pl.col("name").cast(pl.String).str.starts_with("nccl").fill_null(value=False)
+_COLLECTIVE = category_expr(pl.col("name").cast(pl.Categorical)) == COMMUNICATION
 _STREAM = ("process_id", *STREAM)
 READ = (*_STREAM, "start_ns", "end_ns", "graph_node_id")
 MAX_OVERLAP_NS, MAX_ROUNDING_NS = 100_000, 1_000
@@ -100,7 +101,7 @@ def sum_durations(rows: pl.DataFrame) -> int:
 def imbalance(activity: IterationActivity) -> Iterator[Finding]:
     """Report an imbalance if one device computes for much longer than another.
 
-    NCCL kernels do not count as computation, because they wait for other devices.
+    Kernels that communicate do not count as computation, because they wait for other devices.
     """
     kernels = activity.kernels.filter(~_COLLECTIVE)
     busy = kernels.group_by("device_id").agg(time=DURATION.sum()).sort("time", "device_id")
