@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import adbc_driver_sqlite.dbapi  # noqa: F401 - imported before the clock starts
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute
 import tracekit as tk
 from measuring import peak_mib
 from tracekit.core import intervals
+from tracekit.core.layers.alignment import SHAPE, align_replays
 from tracekit.trace import prefetch
 
 if TYPE_CHECKING:
@@ -186,6 +188,27 @@ def deep_groups(path: str) -> tuple[float, int]:
         return time.perf_counter() - began, trace.count("nvtx_ranges")
 
 
+def alignment(_path: str) -> tuple[float, int]:
+    """Replays of 20 graphs of about 1,000 kernels, 5 each, aligned with steps of which 1 % of the kernels are fused."""
+    names = ("norm", "gemm_qkv", "attention", "gemm_out", "add", "norm", "gemm_up", "gelu", "gemm_down", "add")
+    step = [(name, i * 10 + j // 5) for i in range(100) for j, name in enumerate(names)]
+    random = np.random.default_rng(0)
+    graphs = [[kernel for kernel in step if random.random() > 0.01] for _ in range(20)]
+    replays = [graphs[i % 20] for i in range(100)]
+    replayed, recorded = (
+        pl.DataFrame(
+            [(number, name, f"layer {layer}") for number, run in enumerate(runs) for name, layer in run],
+            schema=[column, "name", "path"],
+            orient="row",
+        ).with_columns(graph=pl.lit(None, pl.Int64), row=pl.int_range(pl.len()), **dict.fromkeys(SHAPE, pl.lit(1)))
+        for column, runs in (("replay", replays), ("sequence", [step] * 4))
+    )
+    align_replays(replayed.head(9), recorded.head(9))
+    began = time.perf_counter()
+    kernels = align_replays(replayed, recorded).kernels
+    return time.perf_counter() - began, kernels.height
+
+
 JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
     f.__name__: f
     for f in (
@@ -205,6 +228,7 @@ JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
         read_columns_baseline,
         read_numbers_baseline,
         deep_groups,
+        alignment,
     )
 }
 
