@@ -61,7 +61,7 @@ _TILED_RATIO: Final = 1.5
 """Ratio of the number of replayed and recorded kernels from which on the recorded ones are repeated."""
 _TILE_ODDS: Final = 0.01
 """Odds, before kernels are compared, that a graph contains a step several times."""
-_CHANCE_ODDS: Final = 0.05
+_CHANCE_ODDS: Final = 0.5
 """Odds, before kernels are compared, that a replay has nothing to do with a recorded step."""
 _INSERT_SHARE: Final = 0.9
 """Probability that a kernel between two kernels of the same layer belongs to this layer."""
