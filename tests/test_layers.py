@@ -154,3 +154,22 @@ def test_layers_can_come_from_a_second_capture(name: str, layered: tk.Trace, sum
         }
         ids = linked.frame("kernels").drop_nulls("capture_range_id").select("capture_range_id").collect()
         assert ids.to_series().is_in(ranges["range_id"].implode()).all()
+
+
+def test_layers_come_from_a_recording_with_another_batch_size() -> None:
+    """A U-Net that was captured before the window. The recorded steps have twice its batch size, and other tiles."""
+    folder = FIXTURES / "layers"
+    with tk.load(folder / "unet_before.nsys-rep", layers=folder / "unet_eager_twice.nsys-rep") as trace:
+        kernels = trace.correlate().frame("kernels").sort("start_ns").collect()
+    with tk.load(folder / "unet_inside.nsys-rep") as trace:
+        truth = trace.correlate().frame("kernels").sort("start_ns").collect()
+    truth = truth.filter(pl.col("graph_node_id").is_not_null())
+    assert kernels["name"].to_list() == truth["name"].to_list()
+    layers, known = (
+        rows["capture_path"].cast(pl.String).str.replace(r"^(step \d|capture)/?", "") for rows in (kernels, truth)
+    )
+    is_layer = known != ""
+    assert is_layer.sum() == 336
+    assert layers.filter(is_layer).to_list() == known.filter(is_layer).to_list()
+    assert layers.filter(~is_layer).drop_nulls().len() == 0
+    assert kernels["capture_confidence"].filter(is_layer).min() > 0.95

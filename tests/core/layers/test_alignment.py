@@ -225,3 +225,17 @@ def test_replays_are_aligned_in_any_order_of_rows() -> None:
     order = np.argsort(np.arange(120) % 60, kind="stable")
     expected = align_replays(replayed, RECORDED).kernels[order]
     assert align_replays(replayed[order], RECORDED).kernels.equals(expected)
+
+
+def test_arguments_of_ops_and_a_backward_pass_outside_of_the_step_do_not_divide_layers() -> None:
+    """As under ``emit_nvtx``: names of ranges contain numbers of calls, and autograd has a thread of its own."""
+    backward = [(f"{name}_backward", grid, layer.split("/")[1]) for name, grid, layer in reversed(PROGRAM)]
+    runs = [
+        [(n, g, f"step {i}/{p}/aten::op, seq = {100 * i + at}, op_id = {at}") for at, (n, g, p) in enumerate(PROGRAM)]
+        + [(n, g, f"MmBackward0, seq = {100 * i + at}/aten::{p}") for at, (n, g, p) in enumerate(backward)]
+        for i in range(3)
+    ]
+    result, rows = align([*PROGRAM, *backward], recorded=build_frame(runs, "sequence", ""))
+    assert rows["confidence"].min() > 0.99
+    recorded = result.kernels["recorded_row"] % len(runs[0])
+    assert recorded.to_list() == list(range(len(runs[0])))

@@ -48,6 +48,8 @@ MAX_KERNELS: Final = 1 << 20
 """Maximum number of kernels of a replay that is aligned."""
 MAX_SEQUENCES: Final = 512
 """Maximum number of distinct recorded sequences that are compared."""
+_ARGUMENTS: Final = r", (seq|op_id|sizes|input_op_ids) = .*"
+"""Regular expression for the arguments in names of ranges of ``emit_nvtx``, which differ between equal steps."""
 _CANDIDATES: Final = 3
 """Number of recorded sequences with which a replay is aligned: those with the most kernels in common."""
 _MIN_COMMON: Final = 0.2
@@ -312,22 +314,31 @@ def _list_sequences(recorded: pl.DataFrame, codes: Int32s) -> list[_Sequence]:
 
 
 def _number_layers(recorded: pl.DataFrame) -> Int32s:
-    """Return the number of the layer of each recorded kernel: of its path without what all paths of its step share.
+    """Return the number of the layer of each recorded kernel: of its path without what the paths of its step share.
 
     The first parts of the paths name the step, such as ``step 5``. Kernels of different steps are in the same layer if
-    their paths are equal otherwise. The number is 0 for kernels without a path.
+    their paths are equal otherwise. If one first part occurs in one step only, it names the step, and paths that begin
+    otherwise are kept, such as those of the backward pass on another thread. The number is 0 for kernels without a
+    path.
     """
     keys = ["sequence", "path"]
     paths = recorded.select("sequence", pl.col("path").cast(pl.Categorical))
     distinct = paths.drop_nulls().unique(maintain_order=True)
-    split = distinct.with_columns(parts=decode_categories(distinct["path"]).str.split("/"))
+    names = decode_categories(distinct["path"]).str.split("/")
+    split = distinct.with_columns(parts=names.list.eval(pl.element().str.replace(_ARGUMENTS, "")))
+    first = pl.col("parts").list.first()
+    split = split.with_columns(first=first, is_own=pl.col("sequence").n_unique().over(first) == 1)
+    has_name = pl.col("first").filter("is_own").n_unique().over("sequence") == 1
+    split = split.with_columns(is_step=pl.col("is_own") | ~has_name)
     size = pl.col("parts").list.len().min()
-    parts = split.with_columns(size=size.over("sequence")).explode("parts", keep_nulls=True, empty_as_null=True)
+    steps = split.filter("is_step")
+    parts = steps.with_columns(size=size.over("sequence")).explode("parts", keep_nulls=True, empty_as_null=True)
     parts = parts.with_columns(place=pl.int_range(pl.len()).over(keys)).filter(pl.col("place") < pl.col("size"))
     same = parts.group_by("sequence", "place").agg(is_shared=pl.col("parts").n_unique() == 1).sort("sequence", "place")
     shared = same.group_by("sequence").agg(shared=pl.col("is_shared").cast(pl.Int64).cum_min().sum())
     layers = split.join(shared, on="sequence", how="left", maintain_order="left")
-    layer = pl.col("parts").list.slice(pl.col("shared")).list.join("/").rank("dense").cast(pl.Int32)
+    left = pl.col("parts").list.slice(pl.when("is_step").then("shared").otherwise(0))
+    layer = left.list.join("/").rank("dense").cast(pl.Int32)
     numbers = paths.join(layers.select(*keys, layer=layer), on=keys, how="left", maintain_order="left")
     return numbers["layer"].fill_null(0).to_numpy()
 
