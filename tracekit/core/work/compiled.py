@@ -40,6 +40,11 @@ _OPERATION, _PROGRAM = r"[#,]hlo_op=([^,#]+)", r"[#,]program_id=(-?\d{1,19})(?:[
 _KEY = ("program_id", "name")
 
 
+def are_operations_expr(text: pl.Expr) -> pl.Expr:
+    """Return an expression for whether names of ranges are those of operations of compiled programs."""
+    return text.str.contains(_PROGRAM) & text.str.contains(_OPERATION)
+
+
 def read_ranges_of_operations(frames: Frames, rows: pl.Series) -> pl.DataFrame:
     """Return the ranges of operations of compiled programs.
 

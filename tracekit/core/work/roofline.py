@@ -65,8 +65,8 @@ def bound_ops(frames: Frames) -> BoundedOps:
     kernels = kernels.hstack(fill_columns(kernels, peaks.recorded)).with_columns(
         duration, work.kernels["kernel_id"], work.kernels["range_id"], late_ns=measure_late_launches(frames, kernels)
     )
-    ops = work.ops.join(_sum_kernels(kernels), on="range_id", how="left", maintain_order="left")
-    ops = ops.with_columns(bytes=pl.col("read_bytes") + pl.col("written_bytes"))
+    sums = work.ops.select("range_id").join(_sum_kernels(kernels), on="range_id", how="left", maintain_order="left")
+    ops = work.ops.hstack(sums.drop("range_id")).with_columns(bytes=pl.col("read_bytes") + pl.col("written_bytes"))
     bounds = _compute_bounds(ops, peaks.recorded)
     others = [
         _compute_bounds(ops, of_kind).select(pl.col("rate", "bound_ns").name.prefix(prefix))
@@ -112,7 +112,9 @@ def _compute_bounds(ops: pl.DataFrame, peaks: Mapping[int, Peaks]) -> pl.DataFra
     ]
     keys = {name: ops.schema[name] for name in distinct.columns}
     table = pl.DataFrame(rates, schema={**keys, "rate": pl.Float64, "bandwidth": pl.Float64}, orient="row")
-    rows = ops.join(table, on=list(keys), how="left", nulls_equal=True, maintain_order="left")
+    rows = ops.select(*keys, "flop", "bytes").join(
+        table, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
+    )
     compute = pl.when(pl.col("flop") == 0).then(0.0).otherwise(pl.col("flop") / pl.col("rate") * 1e9)
     memory = pl.col("bytes") / pl.col("bandwidth") * 1e9
     needed = pl.when(pl.col("kind").cast(pl.String).is_in(MATRIX_KINDS)).then(compute).otherwise(memory)
