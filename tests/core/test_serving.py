@@ -235,6 +235,7 @@ def test_phases_of_training_and_threads() -> None:
         ("Megatron", "backward", 2, 40, 6, None, None),
         ("Megatron", "forward", 2, 20, 6, None, None),
         ("Megatron", "optimizer", 1, 10, 3, None, None),
+        (None, "outside", None, None, 3, None, None),
     ]
     alone = build_frames(nvtx_ranges=[build_range(1, "optimizer", 0, 9), build_range(2, "forward-pass", 0, 9)])
     assert compute_report(alone, "serving_phases").data.is_empty()
@@ -319,6 +320,13 @@ def test_recorded_steps_of_a_program_that_annotates_as_vllm_does() -> None:
     tokens = pl.col("context_tokens") + pl.col("generation_tokens")
     assert attributes(steps.with_columns(tokens=tokens), "phase", "requests", "tokens") == expected
     assert steps.filter(phase="decode")["kernels"].unique().to_list() == [55]  # all nodes of the graph
+    outside = phases.filter(phase="outside").row(0, named=True)
+    assert (outside["steps"], outside["gpu_time_ns"], outside["rest"]) == (
+        None,
+        4736,
+        100,
+    )  # fills, during a capture
+    phases = phases.filter(pl.col("phase") != "outside")
     assert attributes(phases, "phase", "steps", "requests", "sequence") == [
         ("prefill", 4, 9, None),
         ("decode", 8, 35, None),

@@ -89,15 +89,14 @@ class ServingSteps:
 
     @functools.cached_property
     def activities(self) -> pl.DataFrame:
-        """The GPU activities that were launched in steps, with ``row``, the row number of their step in ``steps``."""
+        """The GPU activities with ``row``, the row number in ``steps`` of the step that launched them, or null."""
         calls = self.launch_frames("api_calls").select(*CALL, "thread_id", "start_ns", end_ns="start_ns").collect()
         parts = []
         for kind in ON_GPU:
             activities = self.read_activities(TABLES[kind]).drop_nulls(_TIMES)
             rows = find_first_row_numbers(calls, activities)
             launches = calls.select(pl.col(*THREAD, *_TIMES).gather(rows))
-            activities = activities.with_columns(row=self._find_steps(launches), kind=pl.lit(kind))
-            parts.append(activities.drop_nulls("row"))
+            parts.append(activities.with_columns(row=self._find_steps(launches), kind=pl.lit(kind)))
         return pl.concat(parts)
 
     def _find_steps(self, launches: pl.DataFrame) -> pl.Series:
@@ -114,7 +113,7 @@ class ServingSteps:
         the step), ``gpu_time_ns`` (sum of the durations of its activities), ``busy_ns`` (time in which at least one of
         them runs), ``idle_ns`` (part of ``time_ns`` in which none of them runs), and ``kernels``.
         """
-        activities = self.activities
+        activities = self.activities.drop_nulls("row")
         totals = activities.group_by("row").agg(
             gpu_time_ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
             gpu_end_ns=pl.col("end_ns").max(),
