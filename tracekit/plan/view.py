@@ -103,6 +103,9 @@ class TraceView:
         from tracekit.core import reports
 
         analysis, values = analyses.parse_name(name, options, kinds)
+        if analysis.input == "correlated" and not self.plan.correlated:
+            correlated = TraceView(self.plan.add_steps(Correlate()), self.path)
+            return correlated.report(name, options, kinds, rank_plans=rank_plans)
         request = reports.Request(
             _create_report_frames_function(self.tables),
             analysis.resolve_options(values),

@@ -147,8 +147,8 @@ class Analysis:
         tables: Tables from which the result is computed.
         required_tables: Tables without which the result has no rows if the capture has kernels.
         scope: What is analyzed: one trace, the traces of a set, or results of Nsight Compute.
-        input: What ``compute`` reads: the tables of a trace, its roll-up, or its roll-up and the columns that ``why``
-            reads.
+        input: What ``compute`` reads: the tables of a trace, also with the columns of correlation, its roll-up, or its
+            roll-up and the columns that ``why`` reads.
         compares_ranks: Whether the result of a capture depends on the other ranks, if it belongs to a set of ranks.
         origin: Tool that defines the result and its printed form.
         old_names: Further names of the analysis.
@@ -164,7 +164,7 @@ class Analysis:
     tables: tuple[str, ...] = ()
     required_tables: tuple[str, ...] = ()
     scope: Scope = "trace"
-    input: Literal["tables", "rollup", "diagnosis"] = "tables"
+    input: Literal["tables", "correlated", "rollup", "diagnosis"] = "tables"
     compares_ranks: bool = False
     origin: Literal["tracekit", "nsys", "dlprof"] = "tracekit"
     old_names: tuple[str, ...] = ()

@@ -169,6 +169,7 @@ ReportName: TypeAlias = Literal[
     "graph_alignment",
     "kernel_categories",
     "kernel_categories:layer",
+    "layer_gpu_sum",
     "serving_phases",
     "serving_phases:batch",
     "serving_steps",
