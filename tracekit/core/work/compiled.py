@@ -144,7 +144,7 @@ def _name_kernels(instructions: Iterable[str]) -> dict[str, str]:
     """Return the instruction after which XLA names each kernel. Names that several instructions give are left out."""
     names: dict[str, list[str]] = {}
     for instruction in instructions:
-        names.setdefault("".join(c if c.isalnum() else "_" for c in instruction), []).append(instruction)
+        names.setdefault(sanitize_name(instruction), []).append(instruction)
     return {kernel: matches[0] for kernel, matches in names.items() if len(matches) == 1}
 
 
@@ -162,6 +162,11 @@ def _describe(
     types = json.dumps([array.type.name if array.type else "" for array in arrays], separators=(",", ":"))
     numbers = (work.flop, work.read_bytes, work.written_bytes)
     return target or strip_number(name), shapes, types, work.kind, work.type, *numbers
+
+
+def sanitize_name(instruction: str) -> str:
+    """Return the name of the kernel of an instruction, such as ``dot_3`` for ``dot.3``."""
+    return "".join(c if c.isalnum() else "_" for c in instruction)
 
 
 def strip_number(name: str) -> str:
