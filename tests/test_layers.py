@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -173,3 +175,16 @@ def test_layers_come_from_a_recording_with_another_batch_size() -> None:
     assert layers.filter(is_layer).to_list() == known.filter(is_layer).to_list()
     assert layers.filter(~is_layer).drop_nulls().len() == 0
     assert kernels["capture_confidence"].filter(is_layer).min() > 0.95
+
+
+def test_correlation_with_a_second_capture_does_not_wait_for_itself(tmp_path: Path) -> None:
+    """Columns of layers are computed in a thread of polars while those of correlation are."""
+    program = (
+        "import sys, tracekit as tk\n"
+        "with tk.load(sys.argv[1], layers=sys.argv[2]) as trace:\n"
+        "    frame = trace.correlate().frame('kernels').select('range_name', 'capture_path').collect()\n"
+        "    print(frame['capture_path'].null_count() < frame.height)\n"
+    )
+    command = [sys.executable, "-c", program, str(INSIDE), str(FIXTURES / "layers" / "layers_eager.nsys-rep")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout == "True\n"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.system import memory
-from tracekit.system.threads import EarlierJobError, RunningTotals, map_in_order
+from tracekit.system.threads import EarlierJobError, RunningTotals, map_in_order, unlocked_property
 
 
 def test_totals_are_those_of_the_jobs_before() -> None:
@@ -59,3 +60,21 @@ def test_the_jobs_behind_one_that_fails_do_not_wait() -> None:
         raise ValueError("torn")
     with pytest.raises(EarlierJobError):
         relay.add_counts_and_get_earlier_totals(1, {})
+
+
+def test_a_cached_property_holds_no_lock() -> None:
+    class Node:
+        def __init__(self, other: Node | None) -> None:
+            self.other = other
+
+        @unlocked_property
+        def depth(self) -> int:
+            if self.other is None:
+                return 0
+            (inner,) = map_in_order(lambda node: node.depth, [self.other])
+            with ThreadPoolExecutor(1) as pool:
+                return 1 + max(inner, pool.submit(lambda: Node(None).depth).result(timeout=10))
+
+    node = Node(Node(None))
+    assert (node.depth, node.depth) == (1, 1)
+    assert isinstance(Node.depth, unlocked_property)

@@ -20,7 +20,6 @@ activities are, and to the ranges in which the program created the node of the a
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +43,7 @@ from tracekit.core.relations import (
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
 from tracekit.system.memory import allocate_zeros, drop_mapped_pages
 from tracekit.system.sorting import create_series, iterate_row_blocks, sort_rows, take
+from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -146,19 +146,19 @@ class Correlation:
         )
         return ordered.drop("row").hstack(described.select(pl.all().gather(ordered["row"])))
 
-    @functools.cached_property
+    @unlocked_property
     def _gpu_projection(self) -> pl.DataFrame:
         """The columns of ``nvtx_ranges`` whose names begin with ``gpu_``."""
         return self.ranges.project_onto_gpu(
             pl.concat([spill_frame(self.activities(t).read_launches()) for t in ACTIVITIES])
         )
 
-    @functools.cached_property
+    @unlocked_property
     def _memory_usage(self) -> pl.DataFrame:
         """The columns ``used_bytes`` and ``freed_ns``, which correlation adds to ``memory_events``."""
         return memory.compute_usage_columns(self.frames("memory_events").select(memory.READ).collect())
 
-    @functools.cached_property
+    @unlocked_property
     def _stack_table(self) -> pl.DataFrame:
         return self.frames("stacks").select(stacks.READ).collect()
 
@@ -168,12 +168,12 @@ class Correlation:
         calls = self.frames("memory_events").select(CALL).collect()
         return stacks.build_stack_paths(self._stack_table, stacks.read_stack_ids_of_calls(calls, self.frames))
 
-    @functools.cached_property
+    @unlocked_property
     def ranges(self) -> Ranges:
         """The NVTX ranges of the trace, with their nesting and their projection onto the GPU."""
         return Ranges(self.frames)
 
-    @functools.cached_property
+    @unlocked_property
     def captured_nodes(self) -> CapturedNodes:
         """The nodes of CUDA graphs that ran, with the ranges in which the program created them."""
         return CapturedNodes(self.frames, self.ranges)
@@ -182,7 +182,7 @@ class Correlation:
         """Return the activities of a table, such as ``kernels``, with their API calls and NVTX ranges."""
         return self._activities.setdefault(table, Activities(self.frames, table, self.ranges))
 
-    @functools.cached_property
+    @unlocked_property
     def _activities(self) -> dict[str, Activities]:
         """The activities of each table, cached because projections and tables need the same calls and ranges."""
         return {}
@@ -207,27 +207,27 @@ class Ranges:
         column: pl.Series = getattr(self, name)
         return column
 
-    @functools.cached_property
+    @unlocked_property
     def range_count(self) -> int:
         """Number of push/pop and start/end ranges."""
         return int(self.frames("nvtx_ranges").select(pl.len()).collect().item())
 
-    @functools.cached_property
+    @unlocked_property
     def push_pop_ranges(self) -> pl.DataFrame:
         """The push/pop ranges, in file order."""
         return self._select_ranges_of_kind("push_pop")
 
-    @functools.cached_property
+    @unlocked_property
     def start_end_ranges(self) -> pl.DataFrame:
         """The start/end ranges, in file order."""
         return self._select_ranges_of_kind("start_end")
 
-    @functools.cached_property
+    @unlocked_property
     def nesting(self) -> intervals.NestingIndex:
         """The nesting of the push/pop ranges within each thread, regardless of their domains."""
         return intervals.NestingIndex.from_intervals(self.push_pop_ranges, THREAD)
 
-    @functools.cached_property
+    @unlocked_property
     def parent(self) -> pl.Series:
         """Row number, in ``push_pop_ranges``, of the parent of each push/pop range, null for an outermost range."""
         return self.nesting.find_parents()
@@ -252,18 +252,18 @@ class Ranges:
         """Id of the parent of each push/pop range."""
         return self.range_id.gather(self.parent)
 
-    @functools.cached_property
+    @unlocked_property
     def depth(self) -> pl.Series:
         """Depth of each push/pop range: the number of ranges on its path, including itself."""
         return spill_series(trees.compute_depths(self.parent))
 
-    @functools.cached_property
+    @unlocked_property
     def path(self) -> pl.Series:
         """Path of each push/pop range: the names from the outermost range down to it, joined by "/" (Categorical)."""
         tree, nodes = self.tree_and_nodes
         return tree.build_paths().cast(pl.Categorical).gather(nodes)
 
-    @functools.cached_property
+    @unlocked_property
     def tree_and_nodes(self) -> tuple[trees.Tree, pl.Series]:
         """The tree of the names of push/pop ranges, and the node of each push/pop range in it."""
         return trees.build_range_tree(self.parent, self.depth, self.name)
@@ -460,12 +460,12 @@ class Moments:
         column = self.ranges.compute_push_pop_column(_RANGE_PROPERTIES[name]).gather(self.range_row)
         return column.fill_null(0) if name == "range_depth" else column
 
-    @functools.cached_property
+    @unlocked_property
     def range_row(self) -> pl.Series:
         """Row number of the innermost push/pop range that is open at each point, or null."""
         return spill_series(self.ranges.nesting.find_innermost(self.calls, "api_start_ns"))
 
-    @functools.cached_property
+    @unlocked_property
     def open_count(self) -> pl.Series:
         """Number of push/pop ranges that are open at each point."""
         return self.ranges.nesting.count_enclosing(self.calls, "api_start_ns")
@@ -524,13 +524,13 @@ class Activities:
             return self.find_start_end_range_ids()
         return self.starts_of_calls.compute_column(name)
 
-    @functools.cached_property
+    @unlocked_property
     def call_row_number(self) -> pl.Series:
         """Row number in ``api_calls`` of the call that launched each activity, or null if the call was not recorded."""
         calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
         return spill_series(find_first_row_numbers(calls, owners))
 
-    @functools.cached_property
+    @unlocked_property
     def calls(self) -> pl.DataFrame:
         """Process, thread and time of the launch of each activity.
 
@@ -547,7 +547,7 @@ class Activities:
         drop_mapped_pages()
         return values
 
-    @functools.cached_property
+    @unlocked_property
     def launch_times(self) -> pl.DataFrame:
         """The columns of ``calls``, with the times at which a layered trace launches activities of graphs."""
         activities = self.frames(self.table)
@@ -557,12 +557,12 @@ class Activities:
         time = self.calls["api_start_ns"]
         return spill_frame(self.calls.with_columns(moved.zip_with(moved.is_not_null(), time).alias("api_start_ns")))
 
-    @functools.cached_property
+    @unlocked_property
     def launches(self) -> Moments:
         """The launch of each activity, with the push/pop ranges that were open at it."""
         return Moments(self.ranges, self.launch_times)
 
-    @functools.cached_property
+    @unlocked_property
     def starts_of_calls(self) -> Moments:
         """The start of the API call of each activity, which is its launch unless a layered trace moves the launch."""
         return self.launches if self.launch_times is self.calls else Moments(self.ranges, self.calls)
@@ -637,22 +637,22 @@ class CapturedNodes:
             )
         )
 
-    @functools.cached_property
+    @unlocked_property
     def updated_graphs(self) -> UpdatedGraphs:
         """The executable graphs that ran after updates."""
         return find_updated_graphs(self.frames, lambda at: Moments(self.ranges, at).compute_column("range_path"))
 
-    @functools.cached_property
+    @unlocked_property
     def nodes(self) -> pl.DataFrame:
         """The nodes that ran, as ``find_node_creations`` returns them."""
         return find_node_creations(self.frames, self.updated_graphs.read_nodes)
 
-    @functools.cached_property
+    @unlocked_property
     def creations(self) -> Moments:
         """The creation of each node, with the push/pop ranges that were open at it."""
         return Moments(self.ranges, self.nodes.select(*THREAD, api_start_ns=CREATED))
 
-    @functools.cached_property
+    @unlocked_property
     def columns(self) -> pl.DataFrame:
         """The columns of each node whose names begin with ``capture_``.
 

@@ -7,7 +7,6 @@ second capture that contain a whole step, or a whole capture of a graph, are no 
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from tracekit.core.layers.replays import Places, ReplayLayout, place_ranges
 from tracekit.core.relations import LAUNCH, OPERATIONS, THREAD
 from tracekit.core.trees import MAX_LEVELS
 from tracekit.errors import TracekitError, warn
+from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ class OwnLayers(LayerSource):
 
     capture: Correlation
 
-    @functools.cached_property
+    @unlocked_property
     def places(self) -> Places:
         """The creations of the nodes that ran."""
         ranges, creations = self.capture.ranges, self._nodes.creations
@@ -96,7 +96,7 @@ class AlignedLayers(LayerSource):
     replays: Correlation
     capture: Correlation
 
-    @functools.cached_property
+    @unlocked_property
     def places(self) -> Places:
         """The launches of the activities of the second capture or, if they are those of graphs, their creations.
 
@@ -130,17 +130,17 @@ class AlignedLayers(LayerSource):
         no_ids = pl.repeat(None, len(place), dtype=pl.Int64, eager=True)
         return pl.DataFrame({_RANGE_ID: no_ids, _PATH: self._paths.gather(place), _CONFIDENCE: confidence})
 
-    @functools.cached_property
+    @unlocked_property
     def _alignment(self) -> CaptureAlignment:
         return align_captures(self.replays, self.capture)
 
-    @functools.cached_property
+    @unlocked_property
     def _first_rows(self) -> list[int]:
         """For each table, the number of the rows of all previous tables of the second capture."""
         counts = [self.capture.frames(t).select(pl.len()).collect().item() for t in OPERATIONS]
         return [sum(counts[:number]) for number in range(len(counts))]
 
-    @functools.cached_property
+    @unlocked_property
     def _recorded_points(self) -> pl.DataFrame:
         """The launch or the creation of each activity of the second capture, in the order of ``OPERATIONS``.
 
@@ -190,7 +190,7 @@ class AlignedLayers(LayerSource):
         row = points["range_row"]
         return points.with_columns(row.zip_with(~is_step, pl.repeat(None, len(row), dtype=row.dtype, eager=True)))
 
-    @functools.cached_property
+    @unlocked_property
     def _paths(self) -> pl.Series:
         """The path of each place, below the step (Categorical)."""
         points = self._recorded_points
@@ -257,7 +257,7 @@ class LayeredCapture:
         new_ids = pl.int_range(self._first_new_id, self._first_new_id + copies.height, eager=True)
         return copied.with_columns(range_id=new_ids, end_thread_id=pl.lit(None, pl.Int64)).select(columns)
 
-    @functools.cached_property
+    @unlocked_property
     def layout(self) -> ReplayLayout:
         """The copied ranges and the moved launches of all activities, in the order of the tables ``OPERATIONS``."""
         activities = [
@@ -288,7 +288,7 @@ class LayeredCapture:
         if executions:
             warn(describe_whole_graphs(executions, graphs))
 
-    @functools.cached_property
+    @unlocked_property
     def _launches(self) -> dict[str, pl.DataFrame]:
         """The moved launches of the activities of each table."""
         counts = [self.frames(t).select(pl.len()).collect().item() for t in OPERATIONS]
@@ -298,7 +298,7 @@ class LayeredCapture:
             for table, start, count in zip(OPERATIONS, starts, counts, strict=True)
         }
 
-    @functools.cached_property
+    @unlocked_property
     def _first_new_id(self) -> int:
         """Id of the first copied range, after the ids of all recorded ranges."""
         last = self.frames(RANGES).select(pl.col("range_id").max()).collect().item() or 0
@@ -307,11 +307,11 @@ class LayeredCapture:
             raise TracekitError(message, hint="load the capture without layers")
         return int(last) + 1
 
-    @functools.cached_property
+    @unlocked_property
     def _correlation(self) -> Correlation:
         return Correlation(self.frames)
 
-    @functools.cached_property
+    @unlocked_property
     def _source(self) -> LayerSource:
         if self.recorded_frames is None:
             return OwnLayers(self._correlation)

@@ -14,6 +14,7 @@ from tracekit.plan.rows import NCU_PREFIX, RESULTS
 from tracekit.registry.tables import CachedTables, count_rows, scan_table
 from tracekit.system import memory
 from tracekit.system.forks import check_polars_can_run
+from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -201,7 +202,7 @@ class Layered(Stage):
         with self._lock:
             self.__dict__.pop("_layers", None)
 
-    @functools.cached_property
+    @unlocked_property
     def _layers(self) -> LayeredCapture:
         from tracekit.core.layered import LayeredCapture
 
@@ -251,7 +252,7 @@ class Correlated(Stage):
         with self._lock:
             self.__dict__.pop("_correlation", None)
 
-    @functools.cached_property
+    @unlocked_property
     def _correlation(self) -> Correlation:
         from tracekit.core.correlate import Correlation
 
@@ -320,14 +321,14 @@ class NcuJoined(Stage):
 
         return {KERNELS: join.KERNEL_COLUMNS}
 
-    @functools.cached_property
+    @unlocked_property
     def _ncu_matches(self) -> pl.DataFrame:
         """One row per kernel, with the id of the matched Nsight Compute result and the kind of match."""
         from tracekit.core.ncu import join
 
         return join.match_kernels(scan_table(self._base, KERNELS), scan_table(self._results, RESULTS))
 
-    @functools.cached_property
+    @unlocked_property
     def _wide_metrics(self) -> pl.DataFrame:
         """The metrics of the Nsight Compute results, with one row per result and one column per metric."""
         from tracekit.core.ncu import add_metric_columns
@@ -342,7 +343,7 @@ class NcuJoined(Stage):
             raise SchemaError(f"the Nsight Compute results lack these metrics: {', '.join(missing)}", hint=hint)
         return metrics.select(names if self._metric_names is None else ["launch_id", *self._metric_names])
 
-    @functools.cached_property
+    @unlocked_property
     def _kernels_schema(self) -> TableSchema:
         import polars as pl
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import os
 import threading
 from collections import Counter, deque
@@ -18,6 +19,26 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 MAX_THREADS = 8
+
+
+if TYPE_CHECKING:
+    unlocked_property = functools.cached_property
+else:
+
+    class unlocked_property(functools.cached_property):  # noqa: N801 - a decorator
+        """A cached property that holds no lock while its value is computed.
+
+        Until Python 3.11, ``functools.cached_property`` has one lock for all instances of a class. If the value of one
+        instance depends on that of another one, which is computed in a thread of polars, both threads wait forever.
+        """
+
+        def __get__(self, instance, owner=None):
+            """Return the value, which is computed on first access."""
+            if instance is None:
+                return self
+            if self.attrname not in instance.__dict__:
+                instance.__dict__[self.attrname] = self.func(instance)
+            return instance.__dict__[self.attrname]
 
 
 def map_in_order(

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +26,7 @@ from tracekit.core.ops.dialect import INSTANCE, Dialect, DialectTables, Timeline
 from tracekit.core.relations import LAUNCH
 from tracekit.core.series import map_categories_expr, spill_frame, string_ranks_expr
 from tracekit.errors import UnknownFormatError, create_choices_hint
+from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
@@ -128,7 +128,7 @@ class Ops:
         """
         return self._tables.ops
 
-    @functools.cached_property
+    @unlocked_property
     def _tables(self) -> _Tables:
         """The dialect, timeline, op instances, ops and API calls. Intermediate data is freed."""
         dialect, timeline = self._find_dialect_and_build_timeline()

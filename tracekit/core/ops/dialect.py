@@ -16,7 +16,6 @@ To write a dialect:
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -27,6 +26,7 @@ from tracekit.core.correlate import Ranges
 from tracekit.core.ops.step_names import label_ranges
 from tracekit.core.relations import THREAD
 from tracekit.core.trees import compute_depths, find_nearest_matching_rows
+from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,7 +97,7 @@ class DialectTables:
 
     frames: Frames
 
-    @functools.cached_property
+    @unlocked_property
     def ranges(self) -> pl.DataFrame:
         """The push/pop ranges in file order.
 
@@ -108,17 +108,17 @@ class DialectTables:
         ranges = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select(columns).collect()
         return ranges.with_columns(pl.col("end_ns").fill_null(self.last_ns))
 
-    @functools.cached_property
+    @unlocked_property
     def texts(self) -> pl.DataFrame:
         """The distinct names of push/pop ranges: ``domain`` and ``text``, both String."""
         return self.ranges.select("domain", "text").unique(maintain_order=True).cast(pl.String)
 
-    @functools.cached_property
+    @unlocked_property
     def nested_ranges(self) -> Ranges:
         """The nesting of the push/pop ranges, with the same rows as ``DialectTables.ranges``, in the same order."""
         return Ranges(self.frames)
 
-    @functools.cached_property
+    @unlocked_property
     def last_ns(self) -> int:
         """The latest start or end of any NVTX range or API call, in ns."""
         ends = [self.frames(t).select(pl.max_horizontal(pl.col("start_ns", "end_ns").max())) for t in _TIMED]
