@@ -65,7 +65,7 @@ def test_too_many_graphs_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_real_update_and_a_second_one_back() -> None:
-    with tk.load("fixtures/layers/update.nsys-rep") as trace, pytest.warns(tk.TracekitWarning, match="type 149"):
+    with tk.load("fixtures/layers/update.nsys-rep") as trace:
         kernels = trace.correlate().frame("kernels").sort("start_ns").collect()
     number = kernels["name"].cast(pl.String).str.extract(r"^void layer<\(int\)(\d)>").cast(pl.Int64)
     number = number.fill_null(kernels["grid_x"] - 10)

@@ -81,6 +81,7 @@ EVENT_TYPES = {
     141: "InfiniBand switch congestion",
     143: "performance metric",
     144: "OpenXR",
+    149: "update of a CUDA graph node",
 }
 _GRAPHICS = ("graphics_calls", "graphics_workloads", "khr_debug_events")
 _WDDM = ("wddm_packets", "wddm_paging_packets", "wddm_queue_events", "wddm_contexts")
