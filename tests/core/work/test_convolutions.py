@@ -162,6 +162,7 @@ def test_bytes() -> None:
         ("aten::conv2d", [(4, 5), WEIGHT], PLAIN),
         ("aten::conv2d", [IMAGE, (6, 4, 0, 0)], PLAIN),
         ("aten::convolution", [IMAGE, WEIGHT], PLAIN),
+        ("aten::conv2d", [IMAGE, WEIGHT], ["result [2, 6, -1, 3]"]),
         ("aten::cudnn_convolution_backward_input", [(), RESULT, WEIGHT], []),
         ("aten::cudnn_convolution_backward_weight", [(), RESULT, IMAGE], ["[-1, 4, 3, 3]"]),
         ("aten::convolution_backward", [(3, 6, 3, 3), IMAGE, WEIGHT], []),

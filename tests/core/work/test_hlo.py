@@ -151,7 +151,9 @@ TEXTS = ["", "%a", "%a = f32[8]", "%a = (f32[8]", "%a = f32[8] add(f32[8] %b", "
 def test_known_instructions(text: str, work: Work) -> None:
     instruction = hlo.parse_instruction(f"ROOT %x.1 = {text}")
     assert instruction is not None
-    assert hlo.compute_instruction_work(instruction, {}) == work
+    computed = hlo.compute_instruction_work(instruction, {})
+    assert computed is not None
+    assert computed._replace(model_flop=None) == work
 
 
 @pytest.mark.parametrize("text", UNKNOWN, ids=range(len(UNKNOWN)))

@@ -178,6 +178,45 @@ def test_bytes_of_types_that_kernels_state(
     assert (work["read_bytes"] + work["written_bytes"]).to_list() == [moved]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "flop"),
+    [
+        ("flash_fwd_kernel<Flash_fwd_kernel_traits<64, Flash_kernel_traits<64, half> >, {}, false, false>", 2),
+        ("flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<64, Flash_kernel_traits<64, half>>, (bool){}, (bool)0>", 2),
+        ("flash_fwd_kernel<Flash_fwd_kernel_traits<64, Flash_kernel_traits<64, half>>, (bool)0, (bool){}, (bool)0>", 2),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_{}", None),
+    ],
+)
+def test_masks_that_kernels_state(kernel: str, flop: int | None) -> None:
+    shape = [1, 2, 4, 8]
+    op = f"aten::_scaled_dot_product_flash_attention, seq = 1, sizes = {[shape] * 3}"
+    computed = [compute_op_work(scene([(op, 0, 10, None)], [(kernel.format(bit), 5, 1)])).ops for bit in (0, 1)]
+    whole = 2 * 2 * 4 * 4 * (8 + 8)
+    for work, part in zip(computed, (1, 2 if "false, false" not in kernel else 1), strict=True):
+        assert work["flop"].to_list() == [None if flop is None else whole // part]
+        assert work["written_bytes"].to_list() == [None if flop is None else 2 * 2 * 4 * 8]
+
+
+def test_results_of_convolutions_whose_gradients_tell_them() -> None:
+    image, weight, result = [2, 4, 5, 5], [6, 4, 3, 3], [2, 6, 3, 3]
+    names = [
+        f"aten::cudnn_convolution, sizes = {[image, weight, [], []]}",
+        f"aten::conv2d, sizes = {[image, [6, 4, 2, 2]]}",
+        f"aten::conv2d, sizes = {[image]}",
+        f"aten::convolution_backward, sizes = {[result, image, weight]}",
+        f"aten::convolution_backward, sizes = {[[2, 6, 2, 2], image, [6, 4, 2, 2]]}",
+        f"aten::convolution_backward, sizes = {[[2, 6, 4, 4], image, [6, 4, 2, 2]]}",
+        "aten::convolution_backward, sizes = []",
+    ]
+    ranges = [(name, 10 * i, 10 * i + 9, None) for i, name in enumerate(names)]
+    work = compute_op_work(scene(ranges, [("sm80_xmma_bf16bf16", 10 * i + 5, 1) for i in range(len(names))]))
+    assert owners(work) == [10, None, None, 13, 14, 15, None]
+    forward, backward = (work.ops.row(i, named=True) for i in (0, 1))
+    flop = 2 * 2 * 6 * 9 * 4 * 9
+    assert (forward["flop"], forward["type"], backward["flop"]) == (flop, "bf16", 2 * flop)
+    assert (forward["read_bytes"], forward["written_bytes"]) == (2 * (200 + 216), 2 * 108)
+
+
 def test_messages_of_collective_operations() -> None:
     message = {
         "Collective name": "allreduce",

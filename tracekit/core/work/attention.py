@@ -87,6 +87,13 @@ def _attend(inputs: Inputs, axes: Shape, mask: int | None, *, backward: bool) ->
     return Work(KIND, flop, sum_sizes(read, result, result), read, kind, multiply((2, complete)))
 
 
+def set_mask(call: OpCall, *, is_causal: bool) -> OpCall:
+    """Return a call of attention with a known mask, if a flag tells it and its values were not recorded."""
+    formula = FORMULAS.get(call.name)
+    place = formula.keywords.get("causal") if isinstance(formula, functools.partial) else None
+    return call if call.values or place is None else call._replace(values=("",) * place + (str(is_causal),))
+
+
 _HEADS_FIRST, _POSITIONS_FIRST = (0, 1, 2), (0, 2, 1)
 
 

@@ -199,9 +199,9 @@ class OpCall(NamedTuple):
         """Return the recorded value of an argument, or "" if there is none."""
         return self.values[index].strip() if index < len(self.values) else ""
 
-    def list_integers(self, index: int) -> tuple[int, ...] | None:
+    def list_integers(self, index: int, prefix: str = "") -> tuple[int, ...] | None:
         """Return the integers of an argument such as ``[1, 1]`` or ``2``, or None if it is nothing of the kind."""
-        text = self.get_value(index).strip("[]() ")
+        text = self.get_value(index).removeprefix(prefix).strip("[]() ")
         try:
             return tuple(int(part) for part in text.split(",")) if text else None
         except ValueError:

@@ -29,9 +29,11 @@ from tracekit.core.work.call import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 KIND = "convolution"
+RESULT = "result "
+"""Precedes the shape of the result in place of the values of a convolution."""
 _CHANNELS = 2
 _BIAS_ARGUMENTS = 3
 _RANKS = (1, 2, 3)
@@ -179,6 +181,36 @@ def _finish(
     flop += sum(multiply(result) for tensor in added if tensor is not None)
     written = count_bytes(result, image.type)
     return Work(KIND, flop, add_bytes(image, weight, *added), written, multiplied_type(image, weight))
+
+
+def find_result_shape(call: OpCall) -> tuple[tuple[Shape, Shape], Shape] | None:
+    """Return the shapes of input and filter, and that of the result, if a call is the gradient of a convolution."""
+    result, image, weight = (call.find_tensor(i) for i in range(3))
+    if call.name != "aten::convolution_backward" or result is None or image is None or weight is None:
+        return None
+    return (image.shape, weight.shape), result.shape
+
+
+def set_result_shape(call: OpCall, results: Mapping[tuple[Shape, Shape], set[Shape]]) -> OpCall:
+    """Return a convolution whose values were not recorded with the shape of its result, if that is certain.
+
+    Args:
+        call: The call of any op.
+        results: Shapes of the results of convolutions with given shapes of input and filter.
+    """
+    image, weight = call.find_tensor(0), call.find_tensor(1)
+    is_convolution = call.name in FORMULAS and "backward" not in call.name and not call.values
+    shapes = results.get((image.shape, weight.shape), set()) if is_convolution and image and weight else set()
+    return call._replace(values=(RESULT + str(list(*shapes)),)) if len(shapes) == 1 else call
+
+
+def compute_from_result(call: OpCall) -> Work:
+    """Return the work of a convolution whose only known value is the shape of its result."""
+    image, weight, result = call.get_tensor(0), call.get_tensor(1), call.list_integers(0, RESULT)
+    if result is None or min(result) < 0:
+        raise UnknownWorkError
+    flop = _count_operations(image.shape, weight, result, transposed="transpose" in call.name)
+    return Work(KIND, flop, add_bytes(image, weight), count_bytes(result, image.type), multiplied_type(image, weight))
 
 
 def _convolve_any(call: OpCall) -> Work:

@@ -37,7 +37,8 @@ def compute_work(call: OpCall) -> Work | None:
     if formula is None or not all(map(_is_plausible, call.shapes)):
         return None
     try:
-        work = formula(call)
+        is_of_result = call.values[:1] and call.values[0].startswith(convolutions.RESULT)
+        work = convolutions.compute_from_result(call) if is_of_result else formula(call)
     except UnknownWorkError:
         return None
     numbers = (work.flop, work.read_bytes, work.written_bytes, work.model_flop)

@@ -12,7 +12,8 @@ its arguments.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,9 @@ from tracekit.core import trees
 from tracekit.core.correlate import Activities, Ranges
 from tracekit.core.series import decode_categories
 from tracekit.core.tensor_cores import uses_tensor_cores_expr
+from tracekit.core.work import convolutions
 from tracekit.core.work.arguments import cut_arguments_expr, parse_call, parse_names, payload_exprs
+from tracekit.core.work.attention import set_mask
 from tracekit.core.work.compiled import compute_compiled_work
 from tracekit.core.work.formulas import compute_work
 from tracekit.system.sorting import create_series
@@ -55,6 +58,14 @@ _TYPES_IN_NAMES = {
     "fp32": r"(?i)tf32|sgemm|f32f32_f32f32|<float|OpaqueType<4|cutlass_\d+_(?:simt|tensorop_s1688gemm)_",
 }
 """Regular expressions that match the names of kernels that multiply in a type."""
+_STATES_NO_TYPE = r"WithCast|^cudnn_generated_"
+"""Matches kernels of several types, and those of cuDNN that multiply ``bf16`` and call it ``f16``."""
+_TRAITS = r"<.*Flash_kernel_traits<[^>]*> ?>, (?:\(bool\))?"
+_MASK_IN_NAMES = (
+    rf"flash_(?:fwd|bwd_dq_dk_dv_loop_seqk_parallel)_kernel{_TRAITS}\w+, (?:\(bool\))?(\w+),",
+    rf"flash_fwd_splitkv_kernel{_TRAITS}(\w+),",
+)
+"""Regular expressions for the argument of a kernel of FlashAttention that tells whether the mask is causal."""
 
 
 class OpWork(NamedTuple):
@@ -109,6 +120,7 @@ def compute_op_work(frames: Frames) -> OpWork:
     launches = _read_launches(frames)
     rows = _find_ranges_with_kernels(launches)
     signed, signatures, left_out = _read_signatures(frames, rows)
+    signatures = _add_results_of_convolutions(signatures)
     computed = _compute_work_of_signatures(signatures)
     signatures = signatures.with_columns(_compact_json(signatures[c]) for c in ("shapes", "types")).hstack(computed)
     work = signed.join(signatures.with_row_index("signature"), on="signature", maintain_order="left")
@@ -121,7 +133,7 @@ def compute_op_work(frames: Frames) -> OpWork:
     owner = owner.scatter(in_graphs["kernel"], in_graphs["row"])
     ids = pl.concat([ids, pl.int_range(-1, -in_graphs.height - 1, -1, eager=True)])
     owned = launches.kernels.with_columns(owner=owner)
-    ops = _refine_types(_sum_kernels(work, owned), owned)
+    ops = _refine_work(_sum_kernels(work, owned), owned)
     again = ~pl.col("row").is_first_distinct()
     number = -(in_graphs.height + again.cast(pl.Int64).cum_sum())
     ops = ops.with_columns(range_id=pl.when(again).then(number).otherwise(ids.gather(ops["row"])))
@@ -258,6 +270,23 @@ def _compute_work_of_signatures(signatures: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_WORK, orient="row")
 
 
+def _add_results_of_convolutions(signatures: pl.DataFrame) -> pl.DataFrame:
+    """Set the shape of the result of each convolution whose values were not recorded, if its gradient tells it."""
+    is_convolution = signatures["op"].str.contains("conv", literal=True) & signatures["values"].is_null()
+    if not is_convolution.any():
+        return signatures
+    rows = np.flatnonzero(is_convolution.to_numpy())
+    calls = [parse_call(*row) for row in signatures.filter(is_convolution).select(_SIGNATURE).iter_rows()]
+    results: dict[Any, set[Any]] = {}
+    for call in calls:
+        known = call and convolutions.find_result_shape(call)
+        if known:
+            results.setdefault(known[0], set()).add(known[1])
+    changed = [None if call is None else convolutions.set_result_shape(call, results).values for call in calls]
+    texts = pl.Series([json.dumps(values) if values else None for values in changed], dtype=pl.String)
+    return signatures.with_columns(signatures["values"].scatter(create_series(rows), texts))
+
+
 def _compact_json(texts: pl.Series) -> pl.Series:
     """Remove the spaces and newlines between the items of JSON lists."""
     return texts.str.replace_all(r"\s*([\[\],])\s*", "$1")
@@ -305,8 +334,8 @@ def _sum_kernels(work: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
     return work.join(totals, left_on="row", right_on="owner", maintain_order="left_right")
 
 
-def _refine_types(ops: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
-    """Determine the types in which ops multiply from the names of their kernels, if the types were not recorded.
+def _refine_work(ops: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
+    """Determine what was not recorded of ops from the names of their kernels: types, and the mask of attention.
 
     Inputs of the type ``float`` are multiplied in ``fp32`` or, on Tensor Cores, in ``tf32``. The type is null if the
     names of the kernels do not tell.
@@ -314,48 +343,62 @@ def _refine_types(ops: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:
     inside = owned.drop_nulls("owner").select("owner", "name")
     distinct = inside.select(pl.col("name").unique())
     text = pl.col("name").cast(pl.String)
-    stated = distinct.select("name", stated=_type_in_name_expr(text), on_tensor_cores=uses_tensor_cores_expr(text))
+    masked = pl.coalesce(text.str.extract(pattern) for pattern in _MASK_IN_NAMES).is_in(["1", "true"])
+    stated = distinct.select(
+        "name", stated=_type_in_name_expr(text), on_tensor_cores=uses_tensor_cores_expr(text), masked=masked
+    )
     inside = inside.join(stated, on="name", how="left", maintain_order="left")
     kernels = inside.group_by("owner").agg(
-        stated=pl.when(pl.col("stated").n_unique() - pl.col("stated").has_nulls().cast(pl.UInt32) == 1).then(
-            pl.col("stated").drop_nulls().first()
-        ),
+        _only_value_expr("stated"),
+        _only_value_expr("masked"),
         on_tensor_cores=pl.col("on_tensor_cores").any(ignore_nulls=True),
         is_unclear=pl.col("on_tensor_cores").has_nulls(),
     )
     ops = ops.join(kernels, left_on="row", right_on="owner", how="left", maintain_order="left")
-    ops = _add_types_of_kernels(ops)
+    ops = _compute_work_again(ops)
     single = pl.when("on_tensor_cores").then(pl.lit("tf32", pl.Categorical)).when(~pl.col("is_unclear")).then("type")
     multiplies = decode_categories(ops["kind"]).is_in(_MULTIPLYING)
     refined = pl.when((pl.col("type") == "fp32") & multiplies).then(single).otherwise("type")
-    return ops.with_columns(type=refined).drop("stated", "on_tensor_cores", "is_unclear")
+    return ops.with_columns(type=refined).drop("stated", "masked", "on_tensor_cores", "is_unclear")
+
+
+def _only_value_expr(column: str) -> pl.Expr:
+    """Return an expression for the only value of a column besides null, or null if there is none or several."""
+    values = pl.col(column).drop_nulls()
+    return pl.when(values.n_unique() == 1).then(values.first()).alias(column)
 
 
 def _type_in_name_expr(name: pl.Expr) -> pl.Expr:
     """Return an expression for the only type that the name of a kernel states, or null."""
     matches = {kind: name.str.contains(pattern) for kind, pattern in _TYPES_IN_NAMES.items()}
-    is_only = (pl.sum_horizontal(*matches.values()) == 1) & ~name.str.contains("WithCast", literal=True)
+    is_only = (pl.sum_horizontal(*matches.values()) == 1) & ~name.str.contains(_STATES_NO_TYPE)
     types = pl.coalesce(pl.when(match).then(pl.lit(kind)) for kind, match in matches.items())
     return pl.when(is_only).then(types)
 
 
-def _add_types_of_kernels(ops: pl.DataFrame) -> pl.DataFrame:
-    """Compute the work of ops without recorded types again, with the type that their kernels state for all inputs.
+def _compute_work_again(ops: pl.DataFrame) -> pl.DataFrame:
+    """Compute the work of ops again with what their kernels state: one type for all inputs, and the mask.
 
     The types of lists of tensors are never recorded.
     """
     kind, types = decode_categories(ops["kind"]), ops["types"]
     is_uniform = kind.is_in(_UNIFORM) | (ops["op"] == "aten::cat")
     is_untyped = ops["read_bytes"].is_null() & (types.is_null() | types.str.contains("List", literal=True))
-    is_clear = is_uniform & is_untyped.fill_null(value=True) & ops["stated"].is_not_null()
-    if not is_clear.any():
+    needs_mask = (kind == "attention") & ops["flop"].is_null()
+    key = [*_SIGNATURE, "stated", "masked"]
+    ops = ops.with_columns(
+        stated=pl.when(is_uniform & is_untyped.fill_null(value=True)).then("stated"),
+        masked=pl.when(needs_mask).then("masked"),
+    )
+    distinct = ops.select(key).filter(pl.any_horizontal(pl.col("stated", "masked").is_not_null()))
+    distinct = distinct.unique(maintain_order=True)
+    if distinct.is_empty():
         return ops
-    key = [*_SIGNATURE, "stated"]
-    distinct = ops.filter(is_clear).select(key).unique(maintain_order=True)
     rows = []
-    for *signature, stated in distinct.iter_rows():
+    for *signature, stated, masked in distinct.iter_rows():
         call = parse_call(*signature)
-        work = call and compute_work(call.set_types(stated))
+        call = call and (call if stated is None else call.set_types(stated))
+        work = call and compute_work(call if masked is None else set_mask(call, is_causal=masked))
         rows.append(tuple(getattr(work, c) for c in _WORK) if work else (None,) * len(_WORK))
     again = pl.DataFrame(rows, schema={f"{c}_again": t for c, t in _WORK.items()}, orient="row")
     joined = ops.join(distinct.hstack(again), on=key, how="left", nulls_equal=True, maintain_order="left")
