@@ -129,7 +129,7 @@ def test_bytes() -> None:
         ("aten::scaled_dot_product_attention", [Q, (2, 3, 16, 4), (2, 3, 16, 4)], flags(5, "True")),
         ("aten::scaled_dot_product_attention", [(8, 16, 4)] * 3, flags(5, "True")),
         ("aten::scaled_dot_product_attention", [Q, (2, 0, 16, 4), (2, 0, 16, 4)], flags(5, "True")),
-        ("FlashAttnFunc", [Q_P, K_P, K_P], ()),
+        ("FlashAttnFunc", [Q_P, K_P, K_P], ("", "0.5")),
         ("FlashAttnFunc", [Q_P, K_P, K_P], flags(5, "True", ("128", "0"))),
         ("FlashAttnFunc", [Q_P, K_P, K_P, (2,)], flags(5, "True")),
         ("aten::_efficient_attention_forward", [Q_P, K_P, K_P], flags(9, "7")),

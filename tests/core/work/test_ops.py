@@ -102,6 +102,19 @@ def test_an_outer_op_keeps_its_work_if_inner_ops_did_little_of_it() -> None:
     assert owners(compute_op_work(frames)) == [11, 10]
 
 
+def test_an_op_of_unknown_operations_keeps_its_work_if_inner_ops_only_fill() -> None:
+    shapes = [[1, 4, 2, 8]] * 4
+    frames = scene(
+        [
+            (f"aten::_flash_attention_backward, sizes = {shapes}", 0, 100, None),
+            ("aten::zero_, sizes = [[1, 4, 2, 8]]", 10, 20, None),
+            ("triton_poi_fused_add_0", 30, 60, payload([[6], [6]], None)),
+        ],
+        [("fill", 15, 1), ("flash_bwd", 25, 9), ("triton", 40, 1)],
+    )
+    assert owners(compute_op_work(frames)) == [11, 10, 12]
+
+
 def test_correlated_tables_determine_the_range_of_a_kernel() -> None:
     trace = tk.load(FIXTURES / "train_amp.nsys-rep")
     correlated = trace.correlate()

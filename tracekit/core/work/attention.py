@@ -90,8 +90,8 @@ def _attend(inputs: Inputs, axes: Shape, mask: int | None, *, backward: bool) ->
 def set_mask(call: OpCall, *, is_causal: bool) -> OpCall:
     """Return a call of attention with a known mask, if a flag tells it and its values were not recorded."""
     formula = FORMULAS.get(call.name)
-    place = formula.keywords.get("causal") if isinstance(formula, functools.partial) else None
-    return call if call.values or place is None else call._replace(values=("",) * place + (str(is_causal),))
+    place = formula.keywords.get("causal", 0) if isinstance(formula, functools.partial) else 0
+    return call if call.values else call._replace(values=("",) * place + (str(is_causal),))
 
 
 _HEADS_FIRST, _POSITIONS_FIRST = (0, 1, 2), (0, 2, 1)
@@ -112,21 +112,24 @@ def _attend_flash(call: OpCall, first: int = 0, *, backward: bool = False) -> Wo
     The layout is (batch, positions, heads, size), or (positions, heads, size) for sequences of different lengths.
     """
     place = next((i for i in range(len(call.values)) if call.find_flag(i) is not None), None)
-    if place is None or (call.find_integer(place + 1) or -1) >= 0:
-        raise UnknownWorkError  # with a sliding window, as many keys as the window has
-    mask = _BOTTOM_RIGHT * bool(call.find_flag(place))
+    if place is None and call.values:
+        raise UnknownWorkError
+    window = None if place is None else call.find_integer(place + 1)
+    if window is not None and window >= 0:
+        raise UnknownWorkError  # the window slides: each query attends to as many keys as the window has
+    mask = None if place is None else _BOTTOM_RIGHT * bool(call.find_flag(place))
     return _attend_positions_first(call, first, mask, backward=backward)
 
 
 def _attend_with_mask_type(call: OpCall, mask: int, first: int = 0, *, backward: bool = False) -> Work:
     """Return the work of memory-efficient attention, one argument of which is the number of the mask."""
     number = call.find_integer(mask)
-    if number not in (0, _TOP_LEFT, _BOTTOM_RIGHT):
+    if number not in (0, _TOP_LEFT, _BOTTOM_RIGHT) and call.values:
         raise UnknownWorkError
     return _attend_positions_first(call, first, number, backward=backward)
 
 
-def _attend_positions_first(call: OpCall, first: int, mask: int, *, backward: bool) -> Work:
+def _attend_positions_first(call: OpCall, first: int, mask: int | None, *, backward: bool) -> Work:
     inputs = _get_inputs(call, first)
     if len(inputs[0].shape) == _PACKED_RANK:
         inputs = _unpack_sequences(call, first, inputs)

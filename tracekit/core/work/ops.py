@@ -303,7 +303,8 @@ def _find_owners(launches: _Launches, work: pl.DataFrame) -> pl.Series:
     is_known[work["row"].to_numpy()] = True
     nearest = trees.find_nearest_matching_rows(launches.parent, create_series(is_known))
     owner = nearest.gather(launches.kernels["row"])
-    done = work.select("row", flop=pl.col("flop").cast(pl.Float64), moved=_moved_bytes_expr().cast(pl.Float64))
+    flop = pl.coalesce("flop", "model_flop").cast(pl.Float64)
+    done = work.select("row", flop=flop, moved=_moved_bytes_expr().cast(pl.Float64))
     owners = done.filter(pl.col("row").is_in(owner.drop_nulls().unique().implode()))
     inner = owners.select("flop", "moved", outer=nearest.gather(launches.parent.gather(owners["row"])))
     levels = [inner.clear()]
@@ -312,8 +313,9 @@ def _find_owners(launches: _Launches, work: pl.DataFrame) -> pl.Series:
         inner = inner.with_columns(outer=nearest.gather(launches.parent.gather(inner["outer"])))
     sums = pl.concat(levels).group_by("outer").agg(pl.col("flop", "moved").sum())
     pairs = owners.join(sums, left_on="row", right_on="outer", suffix="_inside")
-    wraps = pl.all_horizontal(pl.col(c).fill_null(0) <= 2 * pl.col(f"{c}_inside") for c in ("flop", "moved"))
-    wrappers = pairs.filter(wraps)["row"]
+    wraps = [pl.col(c) <= 2 * pl.col(f"{c}_inside") for c in ("flop", "moved")]
+    is_wrapper = pl.coalesce(*wraps) & pl.all_horizontal(each.fill_null(value=True) for each in wraps)
+    wrappers = pairs.filter(is_wrapper)["row"]
     return owner.set(owner.is_in(wrappers.implode()).fill_null(value=False), None)
 
 
