@@ -15,8 +15,8 @@ from tracekit.core.work.call import MAX_NUMBER, MAX_RANK, OpCall, Shape, Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_FAMILIES = (matrix_products, convolutions, attention, reductions, pointwise)
-_FORMULAS = {name: formula for family in _FAMILIES for name, formula in family.FORMULAS.items()}
+FAMILIES = (matrix_products, convolutions, attention, reductions, pointwise)
+_FORMULAS = {name: formula for family in FAMILIES for name, formula in family.FORMULAS.items()}
 _GENERATED = re.compile(r"^triton_(?:poi|red|per)_fused_")
 
 
