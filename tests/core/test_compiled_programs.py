@@ -60,7 +60,7 @@ def test_instructions_run_in_the_order_of_the_schedule() -> None:
     kernels = frames("kernels").select("name", "start_ns").collect()
     paths = correlation.activities("kernels").compute_column("range_path").cast(pl.String)
     assert kernels["name"].to_list() == ["f_1", "f_3", "f_1"]
-    assert paths.str.extract_groups(r"^XlaModule:#hlo_module=jit_f#/Thunk:#name=(.*),hlo_op=(.*),hlo_m").to_list() == [
+    assert paths.str.extract_groups(r"^Thunk:#name=(.*),hlo_op=(.*),hlo_m").to_list() == [
         {"1": "jit(f)/a/mul", "2": "f.1"},
         {"1": "jit(f)/b/add", "2": "f.3"},
         {"1": "jit(f)/b/mul", "2": "f.2"},

@@ -161,6 +161,20 @@ def test_ops_are_those_of_the_programs() -> None:
     assert step.filter(~pl.col("is_entry"), opcode="dot")["position"].null_count() == 17
 
 
+def test_kernels_of_a_graph_belong_to_the_layers_of_the_program() -> None:
+    with tk.load(FIXTURE, layers="capture") as trace:
+        ops = trace.rollup().frame("ops").filter(pl.col("kernel_count") > 0).collect()
+        assert trace.correlate().frame("kernels").select(pl.col("capture_confidence").min()).collect().item() > 0.9
+    products = ops.filter(pl.col("op_type") == "gemm_fusion_dot")
+    names = products["op_name"].cast(pl.String).str.extract(r"^train#step_num=\*#/jit_step/(layer\d)/")
+    by_layer = products.with_columns(layer=names).group_by("layer", "direction").agg(pl.col("kernel_count").sum())
+    assert {(layer, direction): count for layer, direction, count in by_layer.rows()} == {
+        (f"layer{i}", direction): 5 if direction == "fprop" or i == 0 else 10
+        for i in range(6)
+        for direction in ("fprop", "bprop")
+    }
+
+
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_of_public_profiles(name: str) -> None:

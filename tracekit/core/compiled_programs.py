@@ -105,15 +105,9 @@ def _build_tables(rows: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
     same = {"process_id": pl.lit(0, pl.Int64), "thread_id": pl.lit(0, pl.Int64)}
     path = pl.format("name={},", pl.col("op_name").cast(pl.String)).fill_null("")
     values = pl.format("hlo_op={},hlo_module={},program_id={}", "name", "program", "program_id")
-    thunks = rows.select(
+    ranges = rows.select(
         start_ns="start", end_ns=pl.col("start") + _CALL_NS, name=pl.format("Thunk:#{}{}#", path, values)
     )
-    modules = rows.group_by("program_id", maintain_order=True).agg(
-        start_ns=pl.col("start").min() - 1,
-        end_ns=pl.col("start").max() + _CALL_NS + 1,
-        name=pl.format("XlaModule:#hlo_module={}#", pl.col("program").first()),
-    )
-    ranges = pl.concat([modules.drop("program_id"), thunks]).sort("start_ns", maintain_order=True)
     launched = rows.with_columns(
         **same,
         start_ns=pl.col("start") + 1,

@@ -204,11 +204,17 @@ class Layered(Stage):
 
     @unlocked_property
     def _layers(self) -> LayeredCapture:
+        from tracekit.core.compiled_programs import present_programs
         from tracekit.core.layered import LayeredCapture
 
         recorded = self._recorded
-        recorded_frames = None if recorded is None else lambda name: scan_table(recorded, name)
-        return LayeredCapture(lambda name: scan_table(self._base, name), recorded_frames)
+
+        def frames(name: str) -> pl.LazyFrame:
+            return scan_table(self._base, name)
+
+        if recorded is None:
+            return LayeredCapture(frames, present_programs(frames))
+        return LayeredCapture(frames, lambda name: scan_table(recorded, name))
 
 
 class Correlated(Stage):
