@@ -136,3 +136,19 @@ def test_report_of_graphs() -> None:
     assert recorded.select("kernels", "replays", "matched", "confidence", "source").rows() == [
         (66, 8, 528, 1.0, "capture")
     ]
+
+
+def test_replays_of_a_captured_stream_without_ids_of_nodes() -> None:
+    """The n-th kernel of a replay belongs to the n-th call of the capture that launched nothing at once."""
+    captured = ((20, 1, "cudaStreamBeginCapture"), *((20 + i, 1 + i, "cudaLaunchKernel") for i in (2, 4, 6)))
+    capture = correlated(
+        api_calls=calls(
+            *captured, (28, 9, "cudaStreamEndCapture"), *((30 + i, 30 + i, "cudaGraphLaunch") for i in (0, 5))
+        ),
+        kernels=kernels(*((s + i, 7, s, "abc"[i], 0) for s in (30, 35) for i in (0, 2, 1)), (50, 7, 99, "other", None)),
+        nvtx_ranges=nvtx(("layer 0", 1, 21, 25), ("layer 1", 1, 25, 27)),
+    )
+    paths = capture.compute_columns("kernels", ["capture_path", "capture_confidence"])
+    layers = ["layer 0", "layer 1", "layer 0"]
+    assert paths["capture_path"].cast(pl.String).to_list() == [*layers, *layers, None]
+    assert paths["capture_confidence"].to_list() == [1.0] * 6 + [None]

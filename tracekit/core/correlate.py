@@ -28,7 +28,7 @@ import polars as pl
 
 from tracekit.core import intervals, memory, mpi, stacks, trees
 from tracekit.core.intervals.containment import add_enclosing_range_id, compute_slice_minima
-from tracekit.core.layers.nodes import CREATED, NODE, find_node_creations
+from tracekit.core.layers.nodes import CREATED, NODE, find_node_creations, number_replayed_activities
 from tracekit.core.layers.updates import UpdatedGraphs, find_updated_graphs
 from tracekit.core.relations import (
     ACTIVITIES,
@@ -633,9 +633,18 @@ class CapturedNodes:
         return spill_series(
             intervals.map_in_threads(
                 lambda batch: batch.join(nodes, on=NODE, how="left", maintain_order="left")["row"],
-                self.updated_graphs.read_nodes(table),
+                self.read_nodes(table),
             )
         )
+
+    def read_nodes(self, table: str) -> pl.DataFrame:
+        """Return the columns ``NODE`` of the activities of a table, also of nodes whose ids were not recorded."""
+        nodes, numbers = self.updated_graphs.read_nodes(table), self._numbers_of_replayed
+        return nodes.with_columns(graph_node_id=pl.coalesce(numbers[table], "graph_node_id")) if numbers else nodes
+
+    @unlocked_property
+    def _numbers_of_replayed(self) -> dict[str, pl.Series]:
+        return number_replayed_activities(self.frames)
 
     @unlocked_property
     def updated_graphs(self) -> UpdatedGraphs:
@@ -645,7 +654,7 @@ class CapturedNodes:
     @unlocked_property
     def nodes(self) -> pl.DataFrame:
         """The nodes that ran, as ``find_node_creations`` returns them."""
-        return find_node_creations(self.frames, self.updated_graphs.read_nodes)
+        return find_node_creations(self.frames, self.read_nodes)
 
     @unlocked_property
     def creations(self) -> Moments:

@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit.core.iterations import find_iterations
 from tracekit.core.layers.alignment import SHAPE, align_replays
+from tracekit.core.layers.nodes import LAUNCH_PATTERN
 from tracekit.core.ops import Ops
 from tracekit.core.relations import OPERATIONS
 from tracekit.core.series import match_categories_expr
@@ -35,8 +36,6 @@ CALL_COLUMNS: Final = ("api_call_id", "api_start_ns")
 OUTSIDE: Final = "outside of all steps"
 WHOLE: Final = "the whole capture"
 """Names of recorded sequences that are no steps."""
-_LAUNCH_PATTERN: Final = "(?i)graphlaunch"
-"""Regular expression that matches API functions that launch a graph."""
 _COPY_NAMES: Final = {"memcpys": "[copy]", "memsets": "[memset]"}
 """Names by which copies and memory sets are compared, because profilers name them differently."""
 _NODES_PER_GRAPH: Final = 1 << 32
@@ -168,7 +167,7 @@ def list_activities(frames: Frames, compute: ComputeColumns, columns: Sequence[s
         ``launched_ns``, ``is_replayed``, and the columns of correlation.
     """
     calls = frames("api_calls").select("api_call_id", "name")
-    matches = match_categories_expr(pl.col("name"), lambda names: names.str.contains(_LAUNCH_PATTERN))
+    matches = match_categories_expr(pl.col("name"), lambda names: names.str.contains(LAUNCH_PATTERN))
     launches = calls.filter(matches.fill_null(value=False)).select("api_call_id").collect().to_series()
     tables = [
         _read_activities(frames, table).hstack(compute(table, columns).select(columns).get_columns())

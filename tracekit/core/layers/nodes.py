@@ -34,6 +34,10 @@ NODE = ("process_id", "graph_node_id")
 """Columns that identify a node of a graph."""
 CREATED = "created_ns"
 ORIGINAL = "original_graph_node_id"
+LAUNCH_PATTERN = "(?i)graphlaunch"
+"""Regular expression that matches API functions that launch a graph."""
+_FIRST_NUMBER = 1 << 30
+"""Number of the first graph whose id was not recorded."""
 _ROUNDS = 6
 """Number of rounds in which copies of nodes are traced back. Each round doubles the length of the chains of copies that
 are followed, up to 64 copies.
@@ -118,6 +122,44 @@ def find_node_creations(frames: Frames, read_nodes: Callable[[str], pl.DataFrame
         captured = _list_captured_calls(calls.join(launched, on=CALL, how="anti"), events)
         nodes = nodes.update(_match_nodes_with_calls(lost, captured), on=NODE)
     return nodes.select(*NODE, "thread_id", CREATED)
+
+
+def number_replayed_activities(frames: Frames) -> dict[str, pl.Series]:
+    """Return ids for the nodes of graphs whose ids were not recorded, by table. It is empty if no ids are missing.
+
+    The PyTorch profiler, for example, may record only which call replayed an activity. Replays of equal activities get
+    equal ids: a number of the graph in the high bits, and the number of the activity in the order of starts.
+
+    Returns:
+        The id of each activity, in the order of the table, or null if its node has a recorded id, or if no call that
+        launches a graph launched it.
+    """
+    calls = frames("api_calls").select(*CALL, "name").collect()
+    is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains(LAUNCH_PATTERN))
+    launches = calls.filter(is_launch.fill_null(value=False)).select(CALL).unique()
+    if not launches.height:
+        return {}
+    is_unknown = (pl.col("graph_node_id") > 0).not_().fill_null(value=True)
+    tables: list[pl.DataFrame] = []
+    counts: list[int] = []
+    for table in OPERATIONS:
+        frame = frames(table)
+        name = pl.col("name").hash() if table == "kernels" else pl.lit(None, pl.UInt64)
+        row = pl.int_range(pl.len(), dtype=pl.UInt32) + sum(counts)
+        rows = frame.select(*CALL, "start_ns", name=name, kind=pl.lit(table), row=row, is_unknown=is_unknown)
+        unknown = rows.filter("is_unknown").collect()
+        tables.append(unknown.join(launches, on=CALL, how="semi", maintain_order="left"))
+        counts.append(int(frame.select(pl.len()).collect().item()))
+    replayed = pl.concat(tables)
+    if not replayed.height:
+        return {}
+    ordered = replayed.sort(*CALL, "start_ns", maintain_order=True)
+    ordered = ordered.with_columns(number=pl.int_range(pl.len()).over(CALL))
+    content = pl.struct("kind", "name", "number").hash()
+    graph = pl.struct("process_id", hash=content.sum().over(CALL), size=pl.len().over(CALL)).hash().rank("dense")
+    ordered = ordered.with_columns(id=(_FIRST_NUMBER + graph.cast(pl.Int64)) * (1 << 32) + pl.col("number"))
+    ids = pl.repeat(None, sum(counts), dtype=pl.Int64, eager=True).scatter(ordered["row"], ordered["id"])
+    return {t: ids.slice(sum(counts[:i]), counts[i]) for i, t in enumerate(OPERATIONS)}
 
 
 def _list_distinct_nodes(activities: pl.DataFrame) -> pl.DataFrame:
