@@ -99,6 +99,13 @@ def test_products_take_as_many_operations_as_plain_loops(b: int, m: int, n: int,
         ("aten::_grouped_mm", [(2, 3), (3, 4), (6,)], [BF16, BF16, "int"], [], (48, 36, 96, "bf16")),
         ("aten::_scaled_grouped_mm", [(2, 3), (6, 3, 4)], [FP8] * 2, [], (48, 78, 16, "fp8")),
         (
+            "vllm::outplace_fused_experts",
+            [(5, 4), (8, 6, 4), (8, 4, 3), (5, 2), (5, 2)],
+            [BF16, BF16, BF16, FLOAT, "int"],
+            [],
+            (2 * 5 * 2 * (4 * 6 + 4 * 3), None, None, "bf16"),
+        ),
+        (
             "tex_ts::te_gemm_ts",
             [(3, 2), (), (), (), (), (4, 3), (), (), (), (), (4, 2)],
             [BF16] * 11,
@@ -167,6 +174,8 @@ def test_expanded_dimensions_are_read_once() -> None:
         ("aten::_grouped_mm", [(3,), (3, 5)], []),
         ("aten::_weight_int4pack_mm", [(2, 3), (4, 5), (), (6,)], []),
         ("tex_ts::te_gemm_ts", [(2, 3), (), (), (), (), (7, 4)], []),
+        ("aiter::fused_moe_", [(5, 4), (8, 6, 4), (8, 4), (5, 2), (5, 2)], []),
+        ("aiter::fused_moe_", [(5, 4), (8, 6, 2), (8, 4, 3), (5, 2), (5, 2)], []),
         ("aten::unheard_of", [(2, 3), (3, 4)], []),
     ],
 )

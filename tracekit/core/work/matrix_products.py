@@ -266,6 +266,24 @@ def _multiply_groups(call: OpCall) -> Work:
     return Work(KIND, flop, add_bytes(left, right), written, multiplied_type(left, right))
 
 
+def _multiply_by_experts(call: OpCall) -> Work:
+    """Return the work of the experts of a mixture: tokens, weights of both layers, and the experts of each token.
+
+    The first weight has the shape (experts, N, K), the second one (experts, K, N/2) or (experts, K, N). The bytes are
+    unknown, because only the weights of chosen experts are read.
+    """
+    tokens, first, second, chosen = (call.get_tensor(i) for i in (0, 1, 2, 4))
+    ranks = len(tokens.shape), len(first.shape), len(second.shape), len(chosen.shape)
+    if ranks != (_MATRIX, _MATRIX + 1, _MATRIX + 1, _MATRIX):
+        raise UnknownWorkError
+    (count, size), (experts, wide, inner), (others, result, narrow) = tokens.shape, first.shape, second.shape
+    fits = experts == others and inner == size == result and wide in (narrow, 2 * narrow)
+    if not fits or chosen.shape[0] != count:
+        raise UnknownWorkError
+    flop = multiply((2, count, chosen.shape[1], size, wide + narrow))
+    return Work(KIND, flop, type=multiplied_type(tokens, first))
+
+
 def _sum_products(call: OpCall) -> Work:
     """Return the work of ``einsum`` for two operands whose indices are all written out and occur once in an operand."""
     shapes = call.shapes[1] if len(call.shapes) > 1 else ()
@@ -324,6 +342,13 @@ FORMULAS: dict[str, Formula] = {
     "aten::_weight_int8pack_mm": _multiply_int8_weights,
     "aten::_grouped_mm": _multiply_groups,
     "aten::_scaled_grouped_mm": _multiply_groups,
+    **dict.fromkeys(
+        (
+            *("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "aiter::fused_moe_"),
+            *("sglang::inplace_fused_experts", "sglang::outplace_fused_experts"),
+        ),
+        _multiply_by_experts,
+    ),
     "aiter::gemm_a16w16": _apply_linear_layer,
     "aiter::gemm_a8w8": _multiply_scaled_by_rows,
     "aiter::gemm_a8w8_ck": _multiply_scaled_by_rows,
