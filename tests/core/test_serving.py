@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders.declared import PROCESS, build_frames, build_kernel, build_launch, build_range
 from tests.builders.reports import compute_report
+from tests.conftest import FIXTURES
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
 from tracekit.core.ops.step_annotations import Annotation, load_annotation_patterns, parse_annotation
+from tracekit.core.serving import are_steps_annotated
 
 TRACELENS = Path(__file__).parents[2] / "../shared/corpus/makers/kineto_other/AMD-AGI__TraceLens"
 NUMBERS = ("requests", "context_requests", "context_tokens", "generation_requests", "generation_tokens")
@@ -342,3 +344,11 @@ def test_chosen_iterations_limit_the_reports() -> None:
         assert some.report("serving_phases").data["steps"].to_list() == [1, 2]
         total = int(some.report("kernel_categories").data["total"].sum())
         assert total == some.report("kernel_categories:layer").data["total"].sum() == whole[1:4]["gpu_time_ns"].sum()
+
+
+@pytest.mark.parametrize(("name", "expected"), [("serving/steps.nsys-rep", True), ("ddp2.sqlite", False)])
+def test_annotated_steps_are_noticed(name: str, *, expected: bool) -> None:
+    """The only annotations of ``ddp2`` lie beside steps, and are none."""
+    with tracekit.load(FIXTURES / name) as trace:
+        assert are_steps_annotated(trace.frame) is expected
+        assert bool(trace.stats("serving_steps").height) is expected

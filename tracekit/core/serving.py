@@ -140,6 +140,15 @@ class ServingSteps:
         ).with_columns(time_ns=time, idle_ns=time - pl.col("inside_ns"))
 
 
+def are_steps_annotated(frames: Frames) -> bool:
+    """Return whether the capture has ranges that mark steps of serving or training.
+
+    Args:
+        frames: Function that returns the declared table with a given name.
+    """
+    return _select_counting_ranges(_read_annotated_ranges(frames)).height > 0
+
+
 def _read_annotated_ranges(frames: Frames) -> pl.DataFrame:
     """Return the ranges that mark steps: ``THREAD``, ``start_ns``, ``end_ns`` and the columns of ``_PARSED``.
 

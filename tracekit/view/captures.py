@@ -22,7 +22,7 @@ from tracekit.sets.paths import describe_error
 from tracekit.system import memory
 from tracekit.system.files import FileState
 from tracekit.trace import get_trace_view
-from tracekit.view.state import CaptureAggregation
+from tracekit.view.state import CAPTURE, CaptureAggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -139,12 +139,14 @@ class ViewedCapture:
         name: Name of the file, without its folder unless other captures have the same name.
         trace: The trace of the capture, neither correlated nor rolled up.
         path: Path of the file or folder, or None if it is not known.
+        layers: Where the ranges inside the replays of CUDA graphs come from, as in ``CaptureAggregation``.
     """
 
     index: int
     name: str
     trace: Trace
     path: Path | None = None
+    layers: str = ""
     _traces: Cache[CaptureAggregation, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
     _answers: Cache[CaptureAggregation, Why] = field(default_factory=lambda: Cache(MAX_TRACES))
     _counts: dict[str, int] = field(default_factory=dict)
@@ -157,6 +159,32 @@ class ViewedCapture:
     def metadata(self) -> RecordedMetadata:
         """What the capture records about its rank, its clock and its host."""
         return read_recorded_metadata(self.trace, self.trace.path or Path(self.name))
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Key that distinguishes the capture from others, and from the same one with other layers."""
+        return self.index, self.layers
+
+    @functools.cached_property
+    def _layered(self) -> ViewedCapture:
+        return ViewedCapture(self.index, self.name, self.trace.with_layers(), self.path, CAPTURE)
+
+    def select_layers(self, layers: str) -> ViewedCapture:
+        """Return this capture with layers, which has caches of its own, or this capture if it has these layers."""
+        return self if layers == self.layers else self._layered
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether replays of CUDA graphs have ranges of their own in the capture."""
+        return get_trace_view(self.trace).plan.layers is not None
+
+    @functools.cached_property
+    def can_have_layers(self) -> bool:
+        """Whether the capture tells in which ranges the nodes of some of its CUDA graphs were created."""
+        try:
+            return bool(self.trace.stats("graph_alignment")["Matched"].sum())
+        except TracekitError:
+            return False
 
     def read_metadata(self) -> None:
         """Read the metadata in advance. If it cannot be read, its next use raises the error."""
@@ -275,10 +303,14 @@ class ViewedCaptures:
         self._requests = 0
 
     def __getitem__(self, at: CaptureAggregation) -> ViewedCapture:
-        return self.all[at.capture]
+        return self.get_capture(at.capture, at.layers)
 
     def __len__(self) -> int:
         return len(self.all)
+
+    def get_capture(self, index: int, layers: str = "") -> ViewedCapture:
+        """Return the capture with an index, with layers as in ``CaptureAggregation``."""
+        return self.all[index].select_layers(layers)
 
     def add(self, name: str, trace: Trace, path: Path | None = None, *, replace: bool = False) -> None:
         """Add an opened capture. With ``replace``, it replaces the captures with the same path.

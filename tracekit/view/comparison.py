@@ -117,7 +117,7 @@ def list_offers(captures: ViewedCaptures, at: CaptureAggregation) -> list[Offer]
         if capture.index != at.capture and not all(list_compared_kinds(captures[at], capture).values()):
             rank = names.get(str(path), "")
             title = f"{rank} ({capture.name})" if rank else capture.name
-            offers.append(Offer(f"this capture with {title}", CaptureAggregation(capture.index)))
+            offers.append(Offer(f"this capture with {title}", CaptureAggregation(capture.index, layers=at.layers)))
     return [*offers, *_list_offers_of_iterations(captures[at], at)]
 
 
@@ -129,7 +129,7 @@ def list_missing_offers(captures: ViewedCaptures, at: CaptureAggregation) -> lis
 
 def _list_offers_of_iterations(capture: ViewedCapture, at: CaptureAggregation) -> Iterator[Offer]:
     """Yield comparisons of iterations of one capture: the warm-up, the longest iteration, and both halves."""
-    steady = CaptureAggregation(at.capture, key_op=at.key_op)
+    steady = CaptureAggregation(at.capture, key_op=at.key_op, layers=at.layers)
     iterations = capture.get_aggregated_trace(steady).frame("iterations")
     duration = pl.col("window_end_ns") - pl.col("window_start_ns")
     rows = iterations.select("iteration", "name", "is_warm_up", "is_aggregated", duration=duration).collect()

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracekit import schemas
+from tracekit.core.layers.notes import describe_whole_graphs
 from tracekit.core.reports.steps import list_notes
 from tracekit.errors import MissingTableError, TracekitError
 from tracekit.plots import draw_figure
@@ -137,6 +140,29 @@ def build_step_notes(context: Context) -> list[Content]:
         return []
     except TracekitError as error:
         return [build_error_message(error)]
+    return build_note_paragraphs(notes)
+
+
+def build_layer_notes(context: Context) -> list[Content]:
+    """Return paragraphs that say which replays of CUDA graphs are divided into layers, and why others are not.
+
+    The list is empty for a capture without CUDA graphs.
+    """
+    trace, notes = context.capture.trace, []
+    graphs = pl.struct("process_id", "graph_id").n_unique().alias("graphs")
+    executions, graph_count = trace.frame("graph_launches").select(pl.len(), graphs).collect().row(0)
+    if executions:
+        notes.append(f"Warning: {describe_whole_graphs(executions, graph_count)}.")
+    if context.capture.has_layers:
+        try:
+            known, unknown = context.read_report("graph_alignment").select(pl.col("Matched", "Abstained").sum()).row(0)
+        except TracekitError as error:
+            return [*build_note_paragraphs(notes), build_error_message(error)]
+        if known or unknown:
+            notes.append(
+                "Replays of CUDA graphs are divided into the ranges of their layers: "
+                f"{known:,} of {known + unknown:,} activities of graphs have a layer."
+            )
     return build_note_paragraphs(notes)
 
 

@@ -97,13 +97,14 @@ def _build_panel_of_job(context: Context) -> Element:
 def create_url_maker(context: Context) -> MakeUrl:
     """Return the function with which answers link to pages: those of the capture of a rank, or else of this capture."""
     state, by_rank = context.state, ranks.list_captures_by_rank(context.captures)
+    devices, layers = state.at.devices, state.at.layers
 
     def make(page: str, rank: int | None, parameters: Mapping[str, str]) -> str | None:
         tables = [name.removesuffix(".filter") for name in parameters if name.endswith(".filter")]
         anchor = f"#{grid.make_key(tables[0])}-table" if tables else ""
         if rank is not None and rank in by_rank:
             chosen = (rank,) if page == "" else state.at.ranks
-            at = CaptureAggregation(by_rank[rank].index, ranks=chosen, devices=state.at.devices)
+            at = CaptureAggregation(by_rank[rank].index, ranks=chosen, devices=devices, layers=layers)
             return make_url(page, at, parameters) + anchor
         return None if page == "" else state.make_url(page, **parameters) + anchor
 

@@ -12,7 +12,7 @@ from tracekit.errors import TracekitError
 from tracekit.pages.document import build_switches
 from tracekit.text.elements import tag
 from tracekit.view import components, pages, ranks
-from tracekit.view.state import make_url
+from tracekit.view.state import CAPTURE, make_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,7 +225,8 @@ def build_scope(captures: ViewedCaptures, state: PageState) -> Element:
     """Return the bar that shows and changes which steps, GPUs and ranks the page shows."""
     has_steps = captures[state.at].has_rows_in_any(*pages.WITH_ITERATIONS)
     steps = _build_steps_scope(state) if has_steps else None
-    parts = [steps, _build_devices_scope(captures, state), _build_ranks_scope(captures, state)]
+    others = (_build_layers_scope, _build_devices_scope, _build_ranks_scope)
+    parts = [steps, *(build(captures, state) for build in others)]
     return tag.div(*parts, role="region", aria_label="Scope", class_="scope")
 
 
@@ -251,6 +252,23 @@ def _build_steps_scope(state: PageState) -> Element:
     note = tag.span("This page shows the whole capture.", class_="dim") if is_whole else None
     control = components.build_navigation_control("steps", links, _make_scope_url(state, at))
     return tag.div(tag.span("Steps", class_="scope-name"), control, key, more, note, class_="scope-part")
+
+
+def _build_layers_scope(captures: ViewedCaptures, state: PageState) -> Element | None:
+    """Return where the ranges inside the replays of CUDA graphs come from, or None if the capture has no layers.
+
+    The links choose the layers of the capture itself. Layers that the command line chose apply to all pages.
+    """
+    capture = captures.get_capture(state.at.capture)
+    name = tag.span("Layers", class_="scope-name")
+    if capture.has_layers:
+        return tag.div(name, "as chosen with --layers", class_="scope-part")
+    if not capture.can_have_layers and not state.at.layers:
+        return None
+    choices = {"Replay": replace(state.at, layers=""), "Capture": replace(state.at, layers=CAPTURE)}
+    links = [(label, _make_scope_url(state, each)) for label, each in choices.items()]
+    control = components.build_navigation_control("layers", links, _make_scope_url(state, state.at))
+    return tag.div(name, control, class_="scope-part")
 
 
 def _build_devices_scope(captures: ViewedCaptures, state: PageState) -> Element | None:

@@ -61,11 +61,13 @@ class EventKey(NamedTuple):
         kind: First kind of the events in the table.
         id: Id of the row.
         capture: Index of the capture.
+        layers: Its layers, as in ``CaptureAggregation``, of which another part of the URL tells.
     """
 
     kind: EventKind
     id: int
     capture: int
+    layers: str = ""
 
     @property
     def text(self) -> str:
@@ -143,7 +145,7 @@ def parse_event(text: str, state: PageState, captures: ViewedCaptures) -> EventK
         )
     if int(capture) >= len(captures):
         raise TracekitError(f"the URL selects an event of capture {capture}, but there are {len(captures)} captures")
-    return EventKey(kind, min(int(number), 2**63 - 1), int(capture))
+    return EventKey(kind, min(int(number), 2**63 - 1), int(capture), state.at.layers)
 
 
 def find_event(captures: ViewedCaptures, key: EventKey) -> Selection:
@@ -152,7 +154,7 @@ def find_event(captures: ViewedCaptures, key: EventKey) -> Selection:
     Raises:
         TracekitError: The capture does not have the event.
     """
-    trace = captures.all[key.capture].trace
+    trace = captures.get_capture(key.capture, key.layers).trace
     frame = trace.frame(key.kind.table, names="string")  # type: ignore[arg-type]
     rows = frame.filter(pl.col(key.kind.key) == key.id).head(1).collect()
     if not rows.height:
@@ -325,7 +327,7 @@ def make_event_url(state: PageState, key: EventKey) -> str:
 
 
 def _make_row_url(state: PageState, key: EventKey) -> str:
-    at = state.at if key.capture == state.at.capture else CaptureAggregation(key.capture)
+    at = state.at if key.capture == state.at.capture else CaptureAggregation(key.capture, layers=state.at.layers)
     condition = write_equality_filters({key.kind.key: key.id})
     return make_url("tables", at, {"table": key.kind.table, f"table:{key.kind.table}.filter": condition})
 
@@ -341,7 +343,7 @@ def _build_op_later(state: PageState, key: EventKey) -> Element | None:
 
 def build_op(captures: ViewedCaptures, state: PageState, key: EventKey) -> Element:
     """Return the op and the step of an event on the GPU, with links to them."""
-    capture = captures.all[key.capture]
+    capture = captures.get_capture(key.capture, key.layers)
     at = timeline.get_aggregation(state, capture)
     frame = capture.get_aggregated_trace(at).frame(key.kind.table, names="string")  # type: ignore[arg-type]
     columns = [column for column in ("op_id", "op_name", "iteration") if column in frame.collect_schema().names()]

@@ -275,6 +275,34 @@ def read_step_utilization(inputs: TableInputs) -> ShownRows:
     return rows._replace(frame=frame.drop(c for c in counts if not frame[c].sum()))
 
 
+def read_serving_phases(inputs: TableInputs) -> ShownRows:
+    """Return one row per phase of serving, or per phase and batch size if the argument ``by`` is ``batch``."""
+    option = ":batch" if inputs.arguments.get("by") == "batch" else ""
+    rows = convert_report_rows(inputs.trace.stats(cast("ReportName", f"serving_phases{option}")), "serving_phases")
+    return _drop_empty_columns(rows)
+
+
+def read_serving_steps(inputs: TableInputs) -> ShownRows:
+    """Return one row per step of serving, without the numbers that no range tells."""
+    return _drop_empty_columns(read_result(inputs, "serving_steps"))
+
+
+def read_categories(inputs: TableInputs) -> ShownRows:
+    """Return the time of kernels by category."""
+    return _drop_empty_columns(read_result(inputs, "kernel_categories"))
+
+
+def read_category_layers(inputs: TableInputs) -> ShownRows:
+    """Return the time of kernels by category and layer."""
+    return convert_report_rows(inputs.trace.stats("kernel_categories:layer"), "kernel_categories")
+
+
+def _drop_empty_columns(rows: ShownRows) -> ShownRows:
+    """Remove the columns without values, unless there are no rows."""
+    empty = [c.name for c in rows.frame if c.null_count() == rows.frame.height > 0]
+    return rows._replace(frame=rows.frame.drop(empty))
+
+
 def read_iteration_ledger(inputs: TableInputs) -> ShownRows:
     """Return the parts of the selected step by the range of the program."""
     rows = read_result(inputs, "step_ledger")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MAX_QUERY = 64 * 1024
 """Maximum number of characters of a query string."""
+CAPTURE = "capture"
+"""The value of ``layers`` with which the ranges come from the capture itself."""
 MAX_SCOPE = 4096
 """Maximum number of devices or ranks that a URL selects."""
 
@@ -29,6 +31,8 @@ class CaptureAggregation:
         include_warm_up: Whether the warm-up is aggregated if neither a first nor a last iteration is chosen.
         devices: Ids of the GPUs whose activities are shown, ascending. If empty, all GPUs are shown.
         ranks: Ranks of the job that are compared, ascending. If empty, all ranks are compared.
+        layers: Where the ranges inside the replays of CUDA graphs come from, as for ``Trace.with_layers``: ``capture``,
+            or an empty string if replays have no ranges of their own.
     """
 
     capture: int = 0
@@ -38,6 +42,7 @@ class CaptureAggregation:
     include_warm_up: bool = False
     devices: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
+    layers: str = ""
 
     def to_url_parameters(self) -> dict[str, str]:
         """Return the URL parameters of this capture and aggregation. Parameters with default values are omitted."""
@@ -48,6 +53,8 @@ class CaptureAggregation:
             values["key_op"] = self.key_op
         if self.include_warm_up:
             values["warm_up"] = "yes"
+        if self.layers:
+            values["layers"] = self.layers
         for name, numbers in (("devices", self.devices), ("ranks", self.ranks)):
             if numbers:
                 values[name] = ",".join(map(str, numbers))
@@ -56,7 +63,7 @@ class CaptureAggregation:
     @property
     def is_default(self) -> bool:
         """Whether all iterations except the warm-up are aggregated and the key op is chosen automatically."""
-        return replace(self, devices=(), ranks=()) == CaptureAggregation(self.capture)
+        return replace(self, devices=(), ranks=(), layers="") == CaptureAggregation(self.capture)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ class PageState:
     def select_capture(self, index: int) -> PageState:
         """Return the state of the same page for another capture of the compared ranks, with the default aggregation."""
         compared = self.at.ranks if len(self.at.ranks) > 1 else ()
-        return PageState(self.page, CaptureAggregation(index, ranks=compared))
+        return PageState(self.page, CaptureAggregation(index, ranks=compared, layers=self.at.layers))
 
 
 def make_url(page: str, aggregation: CaptureAggregation, parameters: Mapping[str, str] | None = None) -> str:
@@ -140,7 +147,11 @@ def parse_aggregation(values: Mapping[str, str], capture_count: int) -> CaptureA
     warm_up = values.get("warm_up") or "no"
     if warm_up not in ("yes", "no"):
         raise TracekitError(f"the URL parameter 'warm_up' contains {warm_up[:100]!r} instead of yes or no")
-    at = CaptureAggregation(capture, key_op=values.get("key_op") or None, include_warm_up=warm_up == "yes")
+    layers = values.get("layers", "")
+    if layers not in ("", CAPTURE):
+        raise TracekitError(f"the URL parameter 'layers' contains {layers[:100]!r} instead of {CAPTURE}")
+    key_op = values.get("key_op") or None
+    at = CaptureAggregation(capture, key_op=key_op, include_warm_up=warm_up == "yes", layers=layers)
     if values.get("iterations"):
         first, _, last = values["iterations"].partition(":")
         bounds = [None if bound == "" else _parse_integer(bound, "iterations") for bound in (first, last)]
@@ -148,7 +159,7 @@ def parse_aggregation(values: Mapping[str, str], capture_count: int) -> CaptureA
     return replace(at, devices=_parse_numbers(values, "devices"), ranks=_parse_numbers(values, "ranks"))
 
 
-_OWN = ("capture", "iterations", "key_op", "warm_up", "devices", "ranks", "token")
+_OWN = ("capture", "iterations", "key_op", "warm_up", "devices", "ranks", "layers", "token")
 
 
 def _parse_numbers(values: Mapping[str, str], name: str) -> tuple[int, ...]:

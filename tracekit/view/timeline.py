@@ -114,12 +114,12 @@ class Timelines:
         capture, at = member.capture, get_aggregation(state, member.capture)
         if part == events.STEPS:
             steps = lambda: events.read_steps(capture.get_aggregated_trace(at))  # noqa: E731
-            return self._tracks.get((capture.index, part, at), steps)
+            return self._tracks.get((capture.key, part, at), steps)
         if part == events.CAUSES:
             causes = lambda: self._read_causes(member, state, at)  # noqa: E731
-            return self._tracks.get((capture.index, part, at, state.at.ranks), causes)
+            return self._tracks.get((capture.key, part, at, state.at.ranks), causes)
         span = find_span(self.captures, capture)
-        return self._tracks.get((capture.index, part), lambda: events.read_tracks(capture.trace, part, span))
+        return self._tracks.get((capture.key, part), lambda: events.read_tracks(capture.trace, part, span))
 
     def _read_causes(self, member: ShownCapture, state: PageState, at: CaptureAggregation) -> TracksOfPart:
         """Return the tracks of causes. The causes of a rank are those that the answer about the job finds there."""
@@ -139,7 +139,7 @@ class Timelines:
             return [ShownCapture(shown)]
         chosen = state.at.ranks
         clocks = self._read_clocks()
-        axis_rank = next((rank for rank, capture in by_rank.items() if capture is shown), None)
+        axis_rank = next((rank for rank, capture in by_rank.items() if capture.index == shown.index), None)
         axis = clocks.get(axis_rank)
         if axis is None:
             return [ShownCapture(shown, axis_rank)]
@@ -148,7 +148,8 @@ class Timelines:
             if chosen and rank not in chosen:
                 continue
             clock = clocks[rank]
-            members.append(ShownCapture(capture, rank, None if rank == axis_rank else clock, axis, clock is not None))
+            layered = capture.select_layers(state.at.layers)
+            members.append(ShownCapture(layered, rank, None if rank == axis_rank else clock, axis, clock is not None))
         if not members:
             known = ", ".join(map(str, by_rank))
             text = ", ".join(map(str, chosen))
@@ -168,7 +169,7 @@ def get_aggregation(state: PageState, capture: ViewedCapture) -> CaptureAggregat
     """Return the aggregation of a capture on all its GPUs: that of the state, or the default one for other captures."""
     if capture.index == state.at.capture:
         return replace(state.at, devices=(), ranks=())
-    return CaptureAggregation(capture.index)
+    return CaptureAggregation(capture.index, layers=capture.layers)
 
 
 def get_timelines(captures: ViewedCaptures) -> Timelines:
@@ -191,7 +192,7 @@ def find_span(captures: ViewedCaptures, capture: ViewedCapture) -> TimeWindow:
             raise TracekitError(f"the timeline has no events: {absence.reason}", hint=absence.hint)
         return TimeWindow(span[0], span[1] + 1)
 
-    window: TimeWindow = captures.get_cached_result(("span", capture.index), compute)
+    window: TimeWindow = captures.get_cached_result(("span", capture.key), compute)
     return window
 
 
@@ -218,7 +219,7 @@ def list_parts(captures: ViewedCaptures, members: Sequence[ShownCapture]) -> lis
     for member in members:
         capture = member.capture
         present.update(
-            captures.get_cached_result(("parts", capture.index), lambda: events.list_parts(capture.trace))  # noqa: B023
+            captures.get_cached_result(("parts", capture.key), lambda: events.list_parts(capture.trace))  # noqa: B023
         )
     return [part for part in events.PARTS if part in present]
 

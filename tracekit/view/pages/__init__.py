@@ -33,6 +33,7 @@ from tracekit.view.pages import (
     overview,
     pace,
     ranks,
+    serving,
     stacks,
     tables,
     timeline,
@@ -180,6 +181,8 @@ class Page:
             case, a sentence on the page states this.
         shows_steps: Whether the page shows the aggregated iterations. In this case, a sentence on the page states what
             delimits them and how much work lies in them.
+        shows_layers: Whether the page groups activities by range. If the capture has CUDA graphs, sentences on the page
+            state which of their replays have layers.
         shows_cpu_events: Whether the page shows calls, ranges or samples of the CPU. If GPUs are selected, a sentence
             on the page states that these are not restricted.
         recording_hint: What to do if the page has no data. None for the command that records the needed tables.
@@ -201,6 +204,7 @@ class Page:
     without_figures: str = ""
     shows_whole_capture: bool = False
     shows_steps: bool = False
+    shows_layers: bool = False
     shows_cpu_events: bool = False
     recording_hint: str | None = None
     explain_absence: Callable[[Trace], TracekitError | None] | None = None
@@ -227,6 +231,8 @@ class Page:
             heading.append(tag.p(ALL_CPU_EVENTS, class_="dim"))
         if self.shows_steps:
             heading += components.build_step_notes(context)
+        if self.shows_layers:
+            heading += components.build_layer_notes(context)
         if self.build:
             return [*heading, *self.build(context)]
         later = not self.without_figures
@@ -272,6 +278,7 @@ PAGES: Mapping[str, Page] = {
             build=groups.build_page,
             details={"groups": ("group_ops",)},
             shows_steps=True,
+            shows_layers=True,
             needs=("group_nodes",),
         ),
         Page(
@@ -344,7 +351,7 @@ PAGES: Mapping[str, Page] = {
             "Kernels",
             "GPU",
             {"top_kernels": "Kernels with the longest total time"},
-            ("kernels",),
+            ("kernel_categories", "kernels"),
             {"kernels": ("launches",)},
             shows_whole_capture=True,
         ),
@@ -384,6 +391,7 @@ PAGES: Mapping[str, Page] = {
             ("nvtx", "nvtx_gpu", "nvtx_ranges"),
             shows_whole_capture=True,
             recording_hint="record NVTX ranges with nsys profile --trace=cuda,nvtx",
+            shows_layers=True,
             shows_cpu_events=True,
         ),
         Page(
@@ -407,6 +415,16 @@ PAGES: Mapping[str, Page] = {
             shows_whole_capture=True,
             needs=("kernels",),
             explain_absence=efficiency.explain_absence,
+        ),
+        Page(
+            "serving",
+            "Serving",
+            "Diagnose",
+            build=serving.build_page,
+            about="The phases of an inference server, such as prefill and decode, as the ranges of its steps tell. "
+            "Unless single steps are chosen, the page shows all of them, also the warm-up.",
+            needs=("nvtx_ranges",),
+            explain_absence=serving.explain_absence,
         ),
         Page(
             "communication",
@@ -508,8 +526,8 @@ def is_absence_known(captures: ViewedCaptures, capture: ViewedCapture) -> bool:
     return captures.has_cached_result(_create_absence_key(capture))
 
 
-def _create_absence_key(capture: ViewedCapture) -> tuple[str, int]:
-    return ("absent pages", capture.index)
+def _create_absence_key(capture: ViewedCapture) -> tuple[str, tuple[int, str]]:
+    return ("absent pages", capture.key)
 
 
 def _iterate_absences(captures: ViewedCaptures, capture: ViewedCapture) -> Iterator[tuple[str, str]]:

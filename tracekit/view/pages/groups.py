@@ -44,7 +44,8 @@ def build_page(context: Context) -> list[Any]:
     options: dict[str, Any] = {name: chosen[name] for name in ("metric", "direction") if chosen[name]}
     arguments = {"depth": chosen["depth"]} if chosen["depth"] else {}
     figure = context.build_figure("groups", METRICS[chosen["metric"]], **options)
-    return [tag.div(controls, class_="controls"), figure, context.build_table("groups", arguments)]
+    layers = [context.build_table("graph_alignment")] if context.capture.has_layers else []
+    return [tag.div(controls, class_="controls"), figure, context.build_table("groups", arguments), *layers]
 
 
 def _build_page_url(context: Context, chosen: dict[str, str]) -> str:
