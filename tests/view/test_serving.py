@@ -19,7 +19,7 @@ STEPS = FIXTURES / "serving" / "steps.nsys-rep"
 def test_phases_steps_and_categories_are_those_of_the_reports(serve: Callable[..., Viewer]) -> None:
     viewer = serve(STEPS)
     html = get(viewer, "/serving?scripts=no").text
-    with tk.load(STEPS) as trace:
+    with tk.load(STEPS).rollup(include_warm_up=False) as trace:
         phases, steps, batches = (
             trace.stats(name) for name in ("serving_phases", "serving_steps", "serving_phases:batch")
         )
@@ -33,7 +33,7 @@ def test_phases_steps_and_categories_are_those_of_the_reports(serve: Callable[..
     )
     by_batch = TableMarkup(get(viewer, "/serving?scripts=no&by=batch").text, "serving_phases").rows()
     assert {int(row["batch"]) for row in by_batch} == set(batches["Batch"])
-    listed = TableMarkup(get(viewer, "/kernels?scripts=no").text, "kernel_categories").rows()
+    listed = TableMarkup(get(viewer, "/gpus?scripts=no").text, "kernel_categories").rows()
     assert [row["category"] for row in listed] == categories["Category"].to_list()
 
 

@@ -486,7 +486,6 @@ DATASETS: Mapping[str, Dataset] = {
             "total_time_ns:desc",
             first=("category", "total_time_ns", "time_percent", "instances", "top_kernel", "top_percent"),
             hidden=("busy_ns",),
-            note="If steps are chosen, the table contains only their kernels.",
             rows=sources.read_categories,
         ),
         Dataset(
