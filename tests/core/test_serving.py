@@ -270,6 +270,19 @@ def test_nested_and_equal_ranges_mark_one_step() -> None:
     assert compute_report(build_frames(), "serving_phases").data.is_empty()
 
 
+def test_ranges_that_a_layered_trace_copies_into_replays_mark_no_steps() -> None:
+    """A graph that was captured in the first step is replayed twice in the second one."""
+    ranges = [("decode 0", 0, 10, None), ("decode 1", 20, 40, None), ("decode 0", 21, 25, 0), ("decode 0", 31, 35, 0)]
+    tables = build_frames(nvtx_ranges=[build_range(i, *of[:3]) for i, of in enumerate(ranges)])
+
+    def frames(name: str) -> pl.LazyFrame:
+        copies = {"captured_range_id": pl.Series([of[3] for of in ranges])} if name == "nvtx_ranges" else {}
+        return tables(name).with_columns(**copies)
+
+    rows = compute_report(frames, "serving_steps").data
+    assert attributes(rows, "name", "start_ns", "cpu_ns") == [("decode 0", 0, 10), ("decode 1", 20, 20)]
+
+
 SEQUENCES = {
     "execute_context_*(*)_generation_*(*)": [
         f"execute_context_{i % 2}({i % 2 * 99}_{i})_generation_8(8)" for i in range(4)
@@ -319,6 +332,7 @@ def test_recorded_steps_of_a_program_that_annotates_as_vllm_does() -> None:
     with tracekit.load(FIXTURE) as trace:
         steps, phases = (trace.report(f"serving_{name}").data for name in ("steps", "phases"))
         assert trace.report("steps").data["steps"].to_list() == [len(expected)]
+        assert trace.with_layers("capture").report("serving_steps").data.equals(steps)
     tokens = pl.col("context_tokens") + pl.col("generation_tokens")
     assert attributes(steps.with_columns(tokens=tokens), "phase", "requests", "tokens") == expected
     assert steps.filter(phase="decode")["kernels"].unique().to_list() == [55]  # all nodes of the graph

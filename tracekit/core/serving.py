@@ -20,6 +20,7 @@ import polars as pl
 
 from tracekit.core.intervals import compute_union_durations
 from tracekit.core.intervals.containment import find_last_containers, find_shortest_containers
+from tracekit.core.layered import COPY_OF
 from tracekit.core.ops.attach import ON_GPU, TABLES
 from tracekit.core.ops.step_annotations import CAPTURE, combine_patterns, load_annotation_patterns, parse_annotation
 from tracekit.core.relations import CALL, THREAD, find_first_row_numbers
@@ -154,7 +155,10 @@ def _read_annotated_ranges(frames: Frames) -> pl.DataFrame:
 
     A range without an end lasts until the last range ends.
     """
-    ranges = frames("nvtx_ranges").select(*THREAD, *_TIMES, pl.col("name").cast(pl.Categorical))
+    ranges = frames("nvtx_ranges")
+    if COPY_OF in ranges.collect_schema().names():  # the steps that captured a graph are copied into its replays
+        ranges = ranges.filter(pl.col(COPY_OF).is_null())
+    ranges = ranges.select(*THREAD, *_TIMES, pl.col("name").cast(pl.Categorical))
     latest = pl.max_horizontal(pl.col("start_ns").max(), pl.col("end_ns").max())
     ranges = ranges.with_columns(pl.col("end_ns").fill_null(latest)).filter(pl.col("end_ns") >= pl.col("start_ns"))
     names = ranges.select(pl.col("name").unique()).collect()["name"].drop_nulls().cast(pl.String)
