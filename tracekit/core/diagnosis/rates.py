@@ -29,7 +29,7 @@ MOVING = (
     *("pointwise", "cast_or_copy", "normalization", "reduction", "softmax", "embedding", "optimizer", "pooling"),
     *("matrix_vector", "layout_conversion"),
 )
-_SHARES = ("memory_share", "share")
+_SHARES = ("bound_ns", "compute_ns", "memory_ns")
 
 
 class Rates(NamedTuple):
@@ -39,10 +39,12 @@ class Rates(NamedTuple):
 
     Attributes:
         share: Least time of each operation at the peak rates of the GPU, as a share of its duration, or NaN.
+        compute_share: Time of its operations at the peak rate of their type, as a share of its duration, or NaN.
         memory_share: Time of its bytes at the bandwidth of the memory, as a share of its duration, or NaN.
     """
 
     share: Floats
+    compute_share: Floats
     memory_share: Floats
 
     @property
@@ -70,11 +72,10 @@ def compare_with_peaks(model: Model) -> Rates:
     is_compiled = names.select(are_operations_expr(pl.col("name").cast(pl.String)).any()).item()
     if not is_compiled and parse_names(names["name"]).is_empty():
         unknown = np.full(own.height, np.nan)
-        return Rates(unknown, unknown)
+        return Rates(unknown, unknown, unknown)
     bounded = bound_ops(events.frames)
     time = pl.when(pl.col("gpu_time_ns") > 0).then(pl.col("gpu_time_ns"))
-    shares = bounded.ops.select("range_id", share=pl.col("bound_ns") / time, memory_share=pl.col("memory_ns") / time)
+    shares = bounded.ops.select("range_id", pl.col(_SHARES) / time)
     kernels = bounded.kernels.select("range_id", id="kernel_id", table=pl.lit("kernels")).drop_nulls("range_id")
     rows = own.join(kernels.join(shares, on="range_id"), on=["table", "id"], how="left", maintain_order="left")
-    memory, share = (rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in _SHARES)
-    return Rates(share, memory)
+    return Rates(*(rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in _SHARES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -137,6 +138,27 @@ def test_precision() -> None:
         [MS * rate / r for r in (0.5 * 494.7, 0.62 * 989.4, 0.75 * 989.4)], rel=1e-4
     )
     assert [c[0] for c in convolutions] == [MS * 2 // 5, MS // 5, MS // 10]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "stays"),
+    [
+        ([[2048, 2048], [2048, 2048]], [0.2056, 0.0829, 0.02315]),  # 17.2 GFLOP at 742 TFLOP/s in the high case
+        ([[1, 20_000], [20_000, 20_000]], [0.7961, 0.2985, 0.2388]),  # 1.6 GB at 3.35 TB/s, or half of it
+    ],
+)
+def test_precision_with_known_work(shapes: list[list[int]], stays: list[float]) -> None:
+    text = json.dumps({"Input type": ["float", "float"], "Input Dims": shapes})
+
+    def body(program: Program) -> None:
+        start = program.now
+        launch(program, GEMM, ns=MS)
+        program.range("aten::mm", start, program.now, payload_text=text)
+
+    program = run(body)
+    program.device()
+    ((_, durations),) = find_cure(program, "precision").operations
+    assert [d[0] / MS for d in durations] == pytest.approx(stays, rel=1e-3)
 
 
 def test_depthwise_convolutions_halve_their_bytes() -> None:

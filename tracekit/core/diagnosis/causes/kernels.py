@@ -30,6 +30,10 @@ SIMILAR_SIZE = 4.5
 """Ratio of the numbers of blocks of two pointwise kernels up to which one kernel may compute both."""
 _MIN_SMALL_KERNELS, _SMALL_SHARE, _LONG_RUN = 60, 0.7, 150
 _ATTENTION_SPAN = 16
+_LEAST_PRODUCTS_NS = (8_000, 4_000, 2_500)
+"""Least durations of products and convolutions on Tensor Cores in the low, the likely and the high case."""
+_BEST_HALF_SHARE = 0.75
+"""Share of the peak rate of Tensor Cores that good kernels reach in BF16."""
 _HEALTHY_RATE = 0.5
 """Share of the peak rate that kernels reach if they are limited by it, in case that it was measured."""
 _MIN_STREAMS, _FED_SHARE, _FEW_THREADS = 3, 0.9, 64
@@ -202,7 +206,7 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     if peak.half <= peak.fp32:
         return
     rate = 0.76 * peak.fp32
-    of_products = (rate / (0.5 * peak.tf32), rate / (0.62 * peak.half), rate / (0.75 * peak.half))
+    of_products = (rate / (0.5 * peak.tf32), rate / (0.62 * peak.half), rate / (_BEST_HALF_SHARE * peak.half))
     cure = Cure("precision")
     rows = []
     measured = np.flatnonzero(inspection.find_measured("precision"))
@@ -211,8 +215,9 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
         rows.append(measured)
     is_direct = model.match_names(_DIRECT_CONVOLUTION)
     refuted = inspection.refutes("precision")
+    is_product = model.find_class("matmul_fp32")
     for chosen, stays in (
-        (model.find_class("matmul_fp32"), of_products),
+        (is_product, of_products),
         (model.find_class("convolution_fp32") & ~is_direct, (1 / 2.5, 1 / 5, 1 / 10)),
         (model.find_class("convolution_fp32") & is_direct, (1.0, 0.6, 0.5)),
     ):
@@ -220,8 +225,9 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
         own = np.flatnonzero(is_long & inspection.claims.free_operations)
         if len(own):
             limited = (min(stays[0], 1.0), min(stays[1], 1.0), min(stays[2], 1.0))
-            rows_of_cure, durations = inspection.claims.scale_operations(own, limited, (8_000, 4_000, 2_500))
-            cure.operations.append((rows_of_cure, _limit_by_memory(inspection, rows_of_cure, durations)))
+            claimed, durations = inspection.claims.scale_operations(own, limited, _LEAST_PRODUCTS_NS)
+            durations = _apply_known_work(inspection, claimed, durations, is_product[claimed])
+            cure.operations.append((claimed, durations))
             rows.append(own)
     if not rows:
         return
@@ -237,13 +243,19 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     yield cure
 
 
-def _limit_by_memory(inspection: Inspection, rows: Int64s, durations: Durations) -> Durations:
-    """Return the durations that stay of products in FP32, none of which is shorter than moving the data takes.
+def _apply_known_work(inspection: Inspection, rows: Int64s, durations: Durations, is_product: Mask) -> Durations:
+    """Return the durations that stay of products and convolutions in FP32, as far as their work is known.
 
-    TF32 moves as many bytes as FP32, and BF16 half of them.
+    In the high case, the operations of matrix products take the time that good kernels need. None is shorter than
+    moving its data takes: TF32 moves as many bytes as FP32, and BF16 half of them.
     """
     duration = inspection.model.operations.duration[rows]
-    moving = np.nan_to_num(inspection.rates.memory_share[rows]) * duration
+    rates, peaks = inspection.rates, inspection.peaks
+    computing = rates.compute_share[rows] * duration * peaks.fp32 / (_BEST_HALF_SHARE * peaks.half)
+    best = np.maximum(np.nan_to_num(computing), _LEAST_PRODUCTS_NS[2]).astype(np.int64)
+    is_known = is_product & ~np.isnan(computing)
+    durations = (durations[0], durations[1], np.where(is_known, np.minimum(best, durations[1]), durations[2]))
+    moving = np.nan_to_num(rates.memory_share[rows]) * duration
     low, likely, high = (
         np.minimum(duration, np.maximum(stays, (moving * share).astype(np.int64)))
         for stays, share in zip(durations, (1 / AT_ROOFLINE, 0.5 / GOOD_SHARE, 0.5), strict=True)
