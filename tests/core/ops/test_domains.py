@@ -56,6 +56,18 @@ def test_xla_scopes_directions_and_programs() -> None:
     ]
 
 
+def test_functions_of_xla_and_python_are_neither_ops_nor_scopes() -> None:
+    ops = captured(
+        (None, "step 0", 0, 100),
+        ("python_function", "a.py(3): f", 1, 99),
+        ("TraceMe", "Execute", 2, 95),
+        ("TSL", "XlaModule:#hlo_module=jit_f#", 3, 90),
+        ("TraceMe", "Prepare", 4, 5),
+        ("TSL", "Thunk:#name=jit(f)/mul,hlo_op=mul.1#", 6, 10),
+    )
+    assert said(ops, "op_name", "parent") == [("step 0", None), ("step 0/jit_f", "0"), ("step 0/jit_f/mul/mul.1", "1")]
+
+
 def test_jax_capture_against_what_its_program_knows() -> None:
     truth = json.loads((FIXTURES / "ops" / "jax_scopes.json").read_text())
     with tk.load(FIXTURES / "ops" / "jax_scopes.nsys-rep") as trace:
