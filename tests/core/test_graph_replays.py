@@ -125,17 +125,15 @@ def test_report_of_graphs() -> None:
     rows = graph_alignment(
         Request(lambda t: pl.concat([frames(t), known.lazy()], how="horizontal") if t == "kernels" else frames(t))
     )
-    columns = ["graph", "replays", "kernels", "matched", "abstained", "matched_share", "confidence", "source"]
+    columns = ["graph", "replays", "kernels", "matched", "abstained", "matched_share", "confidence", "layers"]
     assert sorted(rows.select(columns).rows()) == [
-        (1, 1, 1, 1, 0, 100.0, 1.0, "c"),
-        (2, 2, 1, 1, 1, 50.0, 0.6, "step 3"),
-        (3, 1, 1, 0, 1, 0.0, None, None),
-        (3, 1, 1, 0, 1, 0.0, None, None),
+        (1, 1, 1, 1, 0, 100.0, 1.0, 1),
+        (2, 2, 1, 1, 1, 50.0, 0.6, 1),
+        (3, 1, 1, 0, 1, 0.0, None, 0),
+        (3, 1, 1, 0, 1, 0.0, None, 0),
     ]
     recorded = graph_alignment(Request(tk.load("fixtures/layers/layers_inside.nsys-rep").frame))
-    assert recorded.select("kernels", "replays", "matched", "confidence", "source").rows() == [
-        (66, 8, 528, 1.0, "capture")
-    ]
+    assert recorded.select("kernels", "replays", "matched", "confidence", "layers").rows() == [(66, 8, 528, 1.0, 12)]
 
 
 def test_replays_of_a_captured_stream_without_ids_of_nodes() -> None:

@@ -157,7 +157,9 @@ def _describe_ncu_matches(trace: Trace) -> str:
 
 
 def _describe_correlation(trace: TraceOrSet) -> str:
-    """Return a message with the numbers of kernels, of kernels with an API call, and of kernels in an NVTX range."""
+    """Return a message with the numbers of kernels with an API call, in an NVTX range and in a layer of a graph."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))
-    return f"{rows:,} kernels, {calls:,} with an API call, {ranges:,} in an NVTX range"
+    layers = rows - trace.table("kernels", ["capture_path"])["capture_path"].null_count
+    in_layers = f", {layers:,} in a layer of a CUDA graph" if layers else ""
+    return f"{rows:,} kernels, {calls:,} with an API call, {ranges:,} in an NVTX range{in_layers}"

@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit.core.correlate import CapturedNodes, Correlation, Moments
 from tracekit.core.graph_replays import CaptureAlignment, align_captures
+from tracekit.core.layers.alignment import MIN_CONFIDENCE
 from tracekit.core.layers.nodes import select_calls
 from tracekit.core.layers.notes import describe_unknown_layers, describe_whole_graphs, describe_whole_replays
 from tracekit.core.layers.replays import Places, ReplayLayout, place_ranges
@@ -123,10 +124,9 @@ class AlignedLayers(LayerSource):
     def compute_columns(self, table: str) -> pl.DataFrame:
         """Return the path below the step, and the confidence of the alignment. Ranges of the second capture have no id.
 
-        The confidence is null for activities whose layer is not known.
+        The path is null if the confidence is too low.
         """
         place, confidence = self.find_places(table), self._alignment.activities[table]["confidence"]
-        confidence = confidence.zip_with(place.is_not_null(), pl.repeat(None, len(place), dtype=pl.Float64, eager=True))
         no_ids = pl.repeat(None, len(place), dtype=pl.Int64, eager=True)
         return pl.DataFrame({_RANGE_ID: no_ids, _PATH: self._paths.gather(place), _CONFIDENCE: confidence})
 
@@ -277,7 +277,7 @@ class LayeredCapture:
         known, node_count = 0, 0
         for table in OPERATIONS:
             is_node = self.frames(table).select(pl.col("graph_node_id").fill_null(0) > 0).collect().to_series()
-            is_known = self._source.compute_columns(table)[_CONFIDENCE].is_not_null()
+            is_known = self._source.compute_columns(table)[_CONFIDENCE] >= MIN_CONFIDENCE
             known, node_count = known + int((is_node & is_known).sum()), node_count + int(is_node.sum())
         if known < node_count:
             warn(describe_unknown_layers(node_count - known, node_count, is_aligned=self.recorded_frames is not None))

@@ -8,6 +8,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.core.correlate import Correlation
+from tracekit.core.layers.alignment import MIN_CONFIDENCE
 from tracekit.core.relations import CALL, OPERATIONS
 from tracekit.core.reports.numbers import percent_of_sum_expr, quotient_expr
 from tracekit.core.series import match_categories_expr
@@ -66,7 +67,7 @@ def _read_replayed_activities(frames: Frames, table: str) -> pl.DataFrame:
     launches = frames("api_calls").filter(is_launch).select("api_call_id").collect().to_series()
     node = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")
     path, confidence = pl.col("capture_path").cast(pl.String), pl.col("capture_confidence")
-    note = pl.when(path.is_not_null()).then(None).when(confidence.is_not_null()).then(pl.lit(_OUTSIDE))
+    note = pl.when(path.is_not_null()).then(None).when(confidence >= MIN_CONFIDENCE).then(pl.lit(_OUTSIDE))
     is_launched = pl.col("api_call_id").is_in(launches.implode()).fill_null(value=False)
     return rows.filter(node.is_not_null() | is_launched).select(
         *CALL,

@@ -48,8 +48,7 @@ class _ColumnReader:
 def graph_alignment(request: Request) -> pl.DataFrame:
     """Layers of replayed CUDA graphs: how many activities of each graph have one, and with which confidence.
 
-    Replays with the same graph and the same kernels form one row. If the layers come from a second capture, the row
-    names the outermost range that the alignment chose, which is usually a step.
+    Replays with the same graph and the same kernels form one row.
     """
     columns = (*CALL_COLUMNS, *_LAYER_COLUMNS, "end_ns")
     rows = list_activities(request.frames, _ColumnReader(request.frames).read, columns).filter("is_replayed")
@@ -63,11 +62,11 @@ def graph_alignment(request: Request) -> pl.DataFrame:
         matched_ns=duration.filter(is_matched).sum(),
         compared=pl.col("capture_confidence").count().cast(pl.Int64),
         confidence=pl.col("capture_confidence").sum(),
-        source=pl.col("capture_path").drop_nulls().first().cast(pl.String).str.splitn("/", 2).struct[0],
+        layers=pl.col("capture_path").n_unique() - pl.col("capture_path").is_null().any(),
     )
     sums = ["matched", "time_ns", "matched_ns", "compared", "confidence"]
     graphs = replays.group_by(_GRAPH, maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("replays"), pl.col(sums).sum(), pl.col("source").drop_nulls().first()
+        pl.len().cast(pl.Int64).alias("replays"), pl.col(sums).sum(), pl.col("layers").max().cast(pl.Int64)
     )
     share = quotient_expr(float(PERCENT) * pl.col("matched_ns"), pl.col("time_ns").cast(pl.Float64))
     return graphs.sort("time_ns", descending=True, maintain_order=True).with_columns(
