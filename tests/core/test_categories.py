@@ -294,7 +294,7 @@ _KERNEL = re.compile(
 
 @pytest.mark.skipif(not TRACELENS.exists(), reason="the captures of TraceLens are not here")
 def test_categories_agree_with_tracelens() -> None:
-    """98.5 % of the GPU time of ops that TraceLens classifies; 20 % of all GPU time is of ops that it does not."""
+    """99.7 % of the GPU time of ops that TraceLens classifies; 20 % of all GPU time is of ops that it does not."""
     csv.field_size_limit(1 << 30)
     times: Counter[str] = Counter()
     for path in TRACELENS.rglob("ops_unique_args.csv"):
