@@ -35,6 +35,7 @@ def open_page(viewer: Viewer, page: str, **parameters: str) -> str:
 
 
 def test_pages_group_by_layer_if_the_scope_chooses_layers(viewer: Viewer) -> None:
+    by_layer_ns = int(tk.load(INSIDE).stats("layer_gpu_sum")["Total Time (ns)"].sum())
     groups = frame_of(tk.load(INSIDE).with_layers(), "group_nodes").filter(path="step */capture/layer 0/")
     for layers in ({}, {"layers": "capture"}):
         html = open_page(viewer, "groups", **layers)
@@ -42,7 +43,9 @@ def test_pages_group_by_layer_if_the_scope_chooses_layers(viewer: Viewer) -> Non
         times = [int(r["gpu_time_ns"]) for r in rows if r["path"] == "step */capture/layer 0/"]
         assert times == (groups["gpu_time_ns"].to_list() if layers else [])
         assert ("528 of 528 activities of graphs have a layer" in html) == bool(layers)
-        assert ("Layers of CUDA graphs" in html) == bool(layers)
+        by_layer = TableMarkup(html, "layer_gpu_sum").rows()
+        assert sum(int(row["total_time_ns"]) for row in by_layer) == by_layer_ns
+        assert len(TableMarkup(html, "graph_alignment").rows()) == 1
         links = re.findall(r'<a href="([^"]*)"[^>]*>(Replay|Capture)</a>', html)
         assert [("layers=capture" in url, label) for url, label in links] == [(False, "Replay"), (True, "Capture")]
     ranges = TableMarkup(open_page(viewer, "nvtx", layers="capture"), "nvtx_gpu").rows()

@@ -305,6 +305,14 @@ DATASETS: Mapping[str, Dataset] = {
             ),
         ),
         Dataset(
+            "layer_gpu_sum",
+            "GPU time of CUDA graphs by layer",
+            "layer_gpu_sum",
+            "total_time_ns:desc",
+            first=("layer", "total_time_ns", "time_percent", "avg_per_replay_ns", "replays", "activities"),
+            has_sums=False,
+        ),
+        Dataset(
             "graph_alignment",
             "Layers of CUDA graphs",
             "graph_alignment",

@@ -44,7 +44,8 @@ def build_page(context: Context) -> list[Any]:
     options: dict[str, Any] = {name: chosen[name] for name in ("metric", "direction") if chosen[name]}
     arguments = {"depth": chosen["depth"]} if chosen["depth"] else {}
     figure = context.build_figure("groups", METRICS[chosen["metric"]], **options)
-    layers = [context.build_table("graph_alignment")] if context.capture.has_layers else []
+    of_graphs = ("layer_gpu_sum", "graph_alignment") if context.capture.can_have_layers else ()
+    layers = [context.build_table(name) for name in of_graphs]
     return [tag.div(controls, class_="controls"), figure, context.build_table("groups", arguments), *layers]
 
 
