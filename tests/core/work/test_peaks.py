@@ -9,7 +9,15 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit import schemas
-from tracekit.core.work.peaks import COLUMNS, find_peaks, find_sheet_peaks, measure_clocks, read_peaks, scale_to_clock
+from tracekit.core.work.peaks import (
+    COLUMNS,
+    find_peaks,
+    find_sheet_peaks,
+    get_default_peaks,
+    measure_clocks,
+    read_peaks,
+    scale_to_clock,
+)
 
 T, G = 1e12, 1e9
 H100: dict[str, Any] = {
@@ -203,6 +211,11 @@ def test_rates_of_kinds() -> None:
     assert hopper.get_rate(None, "matrix_product") is None
     assert volta.get_rate("fp64", "matrix_product") == volta.vector["fp64"]
     assert (volta.tf32, volta.half) == (volta.fp32, volta.matrix["fp16"])
+
+
+def test_default_peaks_are_those_of_a_current_gpu() -> None:
+    assert get_default_peaks() == find_peaks(H100)
+    assert get_default_peaks().fp64 == pytest.approx(66.9 * T, rel=1e-3)
 
 
 def test_declared_rates_are_consistent() -> None:

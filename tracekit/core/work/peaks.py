@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import polars as pl
 
@@ -176,10 +176,8 @@ def scale_to_clock(peaks: Peaks, clock_hz: float) -> Peaks:
 @functools.cache
 def get_default_peaks() -> Peaks:
     """Return the peak rates of an H100, as those of a current GPU where they are unknown."""
-    peaks = find_peaks({"name": "NVIDIA H100", "compute_major": 9, "compute_minor": 0, "sm_count": 132})
-    if peaks is None:
-        raise AssertionError
-    return peaks
+    h100 = {"name": "NVIDIA H100", "compute_major": 9, "compute_minor": 0, "sm_count": 132}
+    return cast("Peaks", find_peaks(h100))
 
 
 class KnownPeaks(NamedTuple):
