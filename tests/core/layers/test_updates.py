@@ -72,3 +72,8 @@ def test_a_real_update_and_a_second_one_back() -> None:
     graph = pl.Series(["a" if n < 3 else "b" for n in number])
     expected = pl.select(pl.format("capture {}//{}/layer {}", graph, graph, number)).to_series()
     assert kernels["capture_path"].cast(pl.String).to_list() == expected.to_list()
+
+
+def test_graphs_that_were_recorded_as_wholes_may_be_updated() -> None:
+    calls = frame([(1, 1, 50, 52, "cudaGraphExecUpdate_v10020", 1)], CALL)
+    assert Correlation(declared(api_calls=calls)).compute_columns("kernels", ["capture_path"]).height == 0

@@ -137,7 +137,7 @@ def _list_versions(frames: Frames, times: pl.DataFrame) -> pl.DataFrame:
         rows = rows.filter(pl.col("graph_node_id").is_not_null())
         of_kernels = ("name", "grid_x") if table == "kernels" else ()
         content = pl.concat_str(pl.lit(table), *of_kernels, separator=":", ignore_nulls=True).alias("content")
-        blocks = (rows[block] for block in iterate_row_blocks(rows.height))
+        blocks = [rows.clear(), *(rows[block] for block in iterate_row_blocks(rows.height))]
         parts += [block.group_by(*_VERSION, "graph_node_id").agg(content.first()) for block in blocks]
     nodes = pl.concat(parts).group_by(*_VERSION, "graph_node_id").agg(pl.col("content").first()).sort("graph_node_id")
     entry = pl.format("{}={}", pl.col("graph_node_id") % (1 << 32), "content")
