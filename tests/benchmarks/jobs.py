@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import adbc_driver_sqlite.dbapi  # noqa: F401 - imported before the clock starts
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 import tracekit as tk
 from measuring import peak_mib
+from tracekit import schemas
 from tracekit.core import intervals
 from tracekit.core.layers.alignment import SHAPE, align_replays
 from tracekit.trace import prefetch
@@ -209,6 +210,59 @@ def alignment(_path: str) -> tuple[float, int]:
     return time.perf_counter() - began, kernels.height
 
 
+def layers(_path: str) -> tuple[float, int]:
+    """The layers of 1,000 replays of a graph of 1,000 kernels, beyond the other columns of correlation."""
+    replays, nodes, count = 1_000, 1_000, 1_000_000
+    kernel, replay, node = np.arange(count), np.arange(replays), np.arange(nodes)
+    captured, copied = (1 << 32) + node, (2 << 32) + node
+    launches = [node * 1_000, 10**8 + replay * 10**5]
+    tables = {
+        "kernels": {
+            "kernel_id": kernel,
+            "start_ns": 10**9 + kernel * 1_000,
+            "end_ns": 10**9 + kernel * 1_000 + 900,
+            "correlation_id": np.repeat(replay + 5_000, nodes),
+            "graph_node_id": np.tile(copied, replays),
+            "device_id": np.zeros(count),
+        },
+        "api_calls": {
+            "start_ns": np.concatenate(launches),
+            "correlation_id": np.concatenate([node + 1, replay + 5_000]),
+            "end_ns": np.concatenate([launches[0] + 800, launches[1] + 90_000]),
+            "name": ["cudaLaunchKernel"] * nodes + ["cudaGraphLaunch"] * replays,
+        },
+        "nvtx_ranges": {
+            "start_ns": np.concatenate([np.arange(100) * 10_000, launches[1] - 10]),
+            "end_ns": np.concatenate([np.arange(100) * 10_000 + 9_999, launches[1] + 90_010]),
+            "name": [f"layer {i}" for i in range(100)] + [f"step {i}" for i in range(replays)],
+            "kind": ["push_pop"] * (100 + replays),
+            "domain_id": np.zeros(100 + replays),
+        },
+        "cuda_graph_node_events": {
+            "start_ns": np.concatenate([launches[0] + 500, np.full(2 * nodes, 10**7)]),
+            "end_ns": np.concatenate([launches[0] + 500, np.full(2 * nodes, 10**7)]),
+            "graph_node_id": np.concatenate([captured, copied, copied]),
+            "original_graph_node_id": [None] * 2 * nodes + captured.tolist(),
+            "event_class": np.full(3 * nodes, 77),
+        },
+    }
+    trace = tk.Trace.from_tables({name: _table(name, columns) for name, columns in tables.items()}).correlate()
+    trace.table("kernels", ["range_path", "api_call_id", "start_end_range_id"])
+    began = time.perf_counter()
+    paths = trace.table("kernels", ["capture_range_id", "capture_path", "capture_confidence"])["capture_path"]
+    return time.perf_counter() - began, len(paths) - paths.null_count
+
+
+def _table(name: str, columns: dict[str, Any]) -> pa.Table:
+    """Return a declared table of one process and thread. Missing ids are row numbers, and other columns are null."""
+    rows = len(next(iter(columns.values())))
+    schema = schemas.arrow_schema(schemas.table(name))
+    numbers = {f.name: np.arange(1, rows + 1) for f in schema if not f.nullable}
+    known = {**numbers, "process_id": np.full(rows, 7), "thread_id": np.full(rows, 7), **columns}
+    arrays = [pa.array(known[f.name]).cast(f.type) if f.name in known else pa.nulls(rows, f.type) for f in schema]
+    return pa.table(arrays, schema=schema)
+
+
 JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
     f.__name__: f
     for f in (
@@ -229,6 +283,7 @@ JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
         read_numbers_baseline,
         deep_groups,
         alignment,
+        layers,
     )
 }
 

@@ -66,6 +66,7 @@ JOBS = [
     Job("SQLite → attribution → rollup, 1 process", lambda: (ours("end_to_end", one()), peer(one()))),
     Job("innermost range of each kernel, alone", lambda: (ours("innermost", two()), None)),
     Job("ranges 2,000 deep: JSON → group nodes", lambda: (ours("deep_groups", nested()), None)),
+    Job("layers of 1 M replayed kernels", lambda: (ours("layers", OUT), None)),
     Job("alignment of 100 k replayed kernels, 20 graphs of 1 k", lambda: (ours("alignment", OUT), None)),
     Job("kernels: SQLite → Chrome JSON", lambda: (ours("chrome_kernels", two()), None)),
     Job(
