@@ -20,6 +20,7 @@ from tracekit.core.layers.nodes import select_calls
 from tracekit.core.layers.notes import describe_unknown_layers, describe_whole_graphs, describe_whole_replays
 from tracekit.core.layers.replays import Places, ReplayLayout, place_ranges
 from tracekit.core.relations import LAUNCH, OPERATIONS, THREAD
+from tracekit.core.series import match_categories_expr
 from tracekit.core.trees import MAX_LEVELS
 from tracekit.errors import TracekitError, warn
 from tracekit.system.threads import unlocked_property
@@ -275,8 +276,12 @@ class LayeredCapture:
     def _warn_about_replays_without_layers(self, layout: ReplayLayout) -> None:
         """Warn about replays whose layers are not known, or in which there is no place for ranges."""
         known, node_count = 0, 0
+        is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains("(?i)graphlaunch"))
+        launches = self.frames("api_calls").select(is_launch).collect().to_series()
         for table in OPERATIONS:
             is_node = self.frames(table).select(pl.col("graph_node_id").fill_null(0) > 0).collect().to_series()
+            calls = self._correlation.activities(table).call_row_number
+            is_node |= launches.gather(calls).fill_null(value=False)
             is_known = self._source.compute_columns(table)[_CONFIDENCE] >= MIN_CONFIDENCE
             known, node_count = known + int((is_node & is_known).sum()), node_count + int(is_node.sum())
         if known < node_count:
