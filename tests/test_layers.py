@@ -17,6 +17,7 @@ from tests.conftest import FIXTURES
 from tests.exporters.test_perfetto_trace import decoded
 from tracekit.sets import load_many
 
+pytestmark = pytest.mark.core
 INSIDE = FIXTURES / "layers" / "layers_inside.nsys-rep"
 STEPS, LAYERS, PARTS = 8, 6, ("attention", "mlp")
 Sums = dict[str, tuple[int, int]]
@@ -188,3 +189,20 @@ def test_correlation_with_a_second_capture_does_not_wait_for_itself(tmp_path: Pa
     command = [sys.executable, "-c", program, str(INSIDE), str(FIXTURES / "layers" / "layers_eager.nsys-rep")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout == "True\n"
+
+
+def test_paths_of_many_levels_keep_the_innermost_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracekit.core.layered.MAX_LEVELS", 1)
+    with tk.load(INSIDE, layers=FIXTURES / "layers" / "layers_eager.nsys-rep") as trace:
+        paths = trace.frame("kernels").select("capture_path").collect().to_series().cast(pl.String)
+    assert set(paths.drop_nulls()) == set(PARTS)
+
+
+def test_a_capture_of_another_program_has_no_layers() -> None:
+    with (
+        tk.load(INSIDE, layers=FIXTURES / "train_amp.nsys-rep") as trace,
+        pytest.warns(
+            tk.TracekitWarning, match="the layers of 528 of 528 activities .* the second capture does not show"
+        ),
+    ):
+        assert trace.frame("nvtx_ranges").select(pl.col("captured_range_id").count()).collect().item() == 0

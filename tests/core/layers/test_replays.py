@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders.frames import declared, nvtx
 from tests.core.layers.test_nodes import CALL, EVENT, frame
 from tracekit.core.layered import LayeredCapture
+from tracekit.core.layers import replays as replay_module
 from tracekit.errors import TracekitError, TracekitWarning
 
 GRAPH = 1 << 32
@@ -126,3 +127,13 @@ def test_ids_of_copies_must_fit() -> None:
     tables = {**REPLAY, "nvtx_ranges": REPLAY["nvtx_ranges"].with_columns(range_id=pl.lit((1 << 63) - 1))}
     with pytest.warns(TracekitWarning), pytest.raises(TracekitError, match="has the last id"):
         LayeredCapture(declared(**tables)).compute_copied_ranges(["range_id"])
+
+
+def test_only_the_innermost_ranges_of_many_levels_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_module, "MAX_LEVELS", 1)
+    calls = frame([(1, 1, 20, 40, "cudaGraphLaunch", 2)], CALL)
+    kernels = frame([(0, 1, 1, 2, GRAPH)], KERNEL)
+    ranges = nvtx(("a", 1, 0, 10), ("b", 1, 4, 8))
+    events = frame([(1, 1, 5, GRAPH, None)], EVENT)
+    tables = declared(api_calls=calls, kernels=kernels, nvtx_ranges=ranges, cuda_graph_node_events=events)
+    assert LayeredCapture(tables).compute_copied_ranges(["name"])["name"].to_list() == ["b"]
