@@ -146,6 +146,13 @@ def test_kernels_inserted_between_two_layers_have_no_layer() -> None:
     assert (unknown.to_list(), rows["layer"].is_null().arg_true().to_list()) == ([], [25])
 
 
+def test_a_program_with_more_layers_is_not_taken_for_several_steps() -> None:
+    embedding, logits = ("gather<float>()", 7, "embedding"), ("nvjet_sm90_256x128_TNT", 9, "logits")
+    larger = [*PROGRAM, *((n, g, f"more {p}") for n, g, p in PROGRAM)]
+    _, rows = align([embedding, *larger, logits], recorded=build_frame([[embedding, *PROGRAM, logits]], "sequence"))
+    assert rows["layer"].null_count() > 0.7 * rows.height  # only the first and the last layer are alike
+
+
 def test_the_most_similar_step_is_chosen() -> None:
     large = [(n, 4 * g, p) for n, g, p in PROGRAM]
     warm_up = [("fill<float>()", 3, "init")] * 20

@@ -61,6 +61,8 @@ _MAX_CELLS: Final = 1 << 27
 _MIN_WIDTH: Final = 64
 _TILED_RATIO: Final = 1.5
 """Ratio of the number of replayed and recorded kernels from which on the recorded ones are repeated."""
+_MIN_REPEATED: Final = 0.75
+"""Share of the repetitions of each name that a graph of several steps must contain."""
 _TILE_ODDS: Final = 0.01
 """Odds, before kernels are compared, that a graph contains a step several times."""
 _CHANCE_ODDS: Final = 0.5
@@ -430,6 +432,8 @@ class _PatternAligner:
         for position, sequence in enumerate(self._sequences):
             ratio = size / len(sequence.rows)
             copies = math.ceil(ratio) if ratio >= _TILED_RATIO else 1
+            if not _is_repeated(counts[-1], self._bags[-1][position], copies):
+                copies = 1
             common = [
                 np.minimum(c, copies * bag[position]).sum() / size for c, bag in zip(counts, self._bags, strict=True)
             ]
@@ -464,6 +468,15 @@ class _PatternAligner:
 def _count_codes(codes: Int32s) -> Int64s:
     """Return how many codes fall into each of a fixed number of bins."""
     return np.bincount(codes % _BINS, minlength=_BINS)
+
+
+def _is_repeated(counts: Int64s, recorded_counts: Int64s, copies: int) -> bool:
+    """Return whether all names of a recorded step that a replay contains occur about as often as in so many steps.
+
+    Otherwise, the replay is not several steps, but for example a step of a program with more layers.
+    """
+    shared = (counts > 0) & (recorded_counts > 0)
+    return bool((counts[shared] >= _MIN_REPEATED * copies * recorded_counts[shared]).all())
 
 
 def _compact(layers: Int32s) -> tuple[Int32s, Int32s]:
