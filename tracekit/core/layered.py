@@ -279,7 +279,11 @@ class LayeredCapture:
         is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains("(?i)graphlaunch"))
         launches = self.frames("api_calls").select(is_launch).collect().to_series()
         for table in OPERATIONS:
-            is_node = self.frames(table).select(pl.col("graph_node_id").fill_null(0) > 0).collect().to_series()
+            ids = [
+                self.frames(table).select("graph_node_id").collect(),
+                self._correlation.captured_nodes.read_nodes(table),
+            ]
+            is_node = pl.select(pl.max_horizontal(i["graph_node_id"] for i in ids).fill_null(0) > 0).to_series()
             calls = self._correlation.activities(table).call_row_number
             is_node |= launches.gather(calls).fill_null(value=False)
             is_known = self._source.compute_columns(table)[_CONFIDENCE] >= MIN_CONFIDENCE
