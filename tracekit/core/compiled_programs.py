@@ -32,7 +32,7 @@ MAX_INSTRUCTIONS = 1 << 18
 """Maximum number of instructions of programs that are presented."""
 _WITHOUT_KERNELS = (
     *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all", "partition-id", "replica-id"),
-    *("opt-barrier", "optimization-barrier", "while", "conditional", "call", "domain"),
+    *("opt-barrier", "while", "conditional", "call", "domain"),
 )
 _DONE = r"-done$"
 _COPIES = ("copy", "copy-start")

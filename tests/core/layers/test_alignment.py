@@ -227,6 +227,20 @@ def test_bands_of_long_sequences(count: int, monkeypatch: pytest.MonkeyPatch) ->
     assert result.graphs["matched"].to_list() == [0]
 
 
+def test_a_band_reaches_over_layers_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment, "_FULL_CELLS", 1)
+    monkeypatch.setattr(alignment, "_BAND_CELLS", 1)
+    program = [(f"kernel_{i}", 1, f"layer {i // 10}") for i in range(1000)]
+    recorded = build_frame([program], "sequence")
+    _, rows = align(program[:300] + program[700:], recorded=recorded)
+    assert (rows["layer"] == rows["truth"]).mean() > 0.95
+    bands = np.minimum(np.arange(101) // 50 * 500, 937).astype(np.int32), 64
+    monkeypatch.setattr(alignment, "_plan_band", lambda *_: bands)
+    result, rows = align(program[:100], recorded=recorded)
+    assert rows["confidence"].unique().to_list() == [0]
+    assert result.graphs.select("matched", "confidence", "reason").rows() == [(0, 0, alignment.LOW_CONFIDENCE)]
+
+
 def test_replays_are_aligned_in_any_order_of_rows() -> None:
     replayed = build_frame([PROGRAM, PROGRAM], "replay")
     order = np.argsort(np.arange(120) % 60, kind="stable")

@@ -409,6 +409,9 @@ class _PatternAligner:
         if not matches:
             return _Places.create(size, _NO_CANDIDATE)
         best = max(matches, key=lambda match: match.log_odds)
+        if best.log_odds == -math.inf:
+            unknown = _Places.create(size, best.sequence.number)
+            return unknown._replace(confidence=np.zeros(size))
         chosen = best.result.groups[:, 0]
         layers = np.where(chosen >= 0, best.layers[chosen], -1)
         weights = np.exp([match.log_odds - best.log_odds for match in matches])
@@ -503,6 +506,8 @@ def _plan_band(codes: Int32s, other_codes: Int32s) -> tuple[Int32s, int]:
     width = min(max(_BAND_CELLS // rows, _MIN_WIDTH), columns)
     x, y = _find_anchors(codes[0], other_codes[0])
     centers = np.interp(np.arange(rows), [0, *x, rows - 1], [0, *y, columns - 1])
+    furthest = np.arange(rows) * (width // 2)  # the bands of consecutive rows have to overlap
+    centers = furthest + np.minimum.accumulate(centers - furthest)
     return np.clip(centers - width // 2, 0, columns - width).astype(np.int32), width
 
 

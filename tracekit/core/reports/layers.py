@@ -9,6 +9,7 @@ import polars as pl
 from tracekit import schemas
 from tracekit.core.correlate import Correlation
 from tracekit.core.layers.alignment import MIN_CONFIDENCE
+from tracekit.core.layers.nodes import LAUNCH_PATTERN
 from tracekit.core.relations import CALL, OPERATIONS
 from tracekit.core.reports.numbers import percent_of_sum_expr, quotient_expr
 from tracekit.core.series import match_categories_expr
@@ -63,7 +64,7 @@ def _read_replayed_activities(frames: Frames, table: str) -> pl.DataFrame:
         rows = rows.hstack(frames(table).select(_ADDED).collect())
     else:
         rows = rows.hstack(Correlation(frames).compute_columns(table, _ADDED))
-    is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains("(?i)graphlaunch"))
+    is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains(LAUNCH_PATTERN))
     launches = frames("api_calls").filter(is_launch).select("api_call_id").collect().to_series()
     node = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")
     path, confidence = pl.col("capture_path").cast(pl.String), pl.col("capture_confidence")

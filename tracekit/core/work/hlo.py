@@ -85,7 +85,7 @@ _MOVES = {
 }
 _FREE = {
     *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all", "partition-id", "replica-id"),
-    "optimization-barrier",
+    "opt-barrier",
 }
 _WITHOUT_OPERANDS = ("parameter", "constant")
 """Operations whose parentheses contain a number or a value instead of operands."""
