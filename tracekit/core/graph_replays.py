@@ -38,6 +38,8 @@ WHOLE: Final = "the whole capture"
 """Names of recorded sequences that are no steps."""
 _COPY_NAMES: Final = {"memcpys": "[copy]", "memsets": "[memset]"}
 """Names by which copies and memory sets are compared, because profilers name them differently."""
+GRAPH_NODE: Final = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")
+"""Expression for the node of a graph that ran each activity. The PyTorch profiler writes 0 for no graph."""
 _NODES_PER_GRAPH: Final = 1 << 32
 """The id of a node divided by this number is the id of its graph."""
 _LAUNCH = ("process_id", "correlation_id")
@@ -181,14 +183,18 @@ def list_activities(frames: Frames, compute: ComputeColumns, columns: Sequence[s
     return rows.filter(pl.col("correlation_id") != 0)  # nodes of conditional graphs have no launch
 
 
+def graph_expr(activities: pl.LazyFrame) -> pl.Expr:
+    """Return an expression for the id of the graph that ran each activity, or null if it was not recorded."""
+    of_node = GRAPH_NODE // _NODES_PER_GRAPH
+    graph = pl.when(of_node > 0).then(of_node)
+    if "graph_id" not in activities.collect_schema().names():
+        return graph
+    return pl.coalesce(pl.when(pl.col("graph_id") > 0).then("graph_id"), graph)
+
+
 def _read_activities(frames: Frames, table: str) -> pl.DataFrame:
     """Return the activities of one table, in the order of the table."""
     frame = frames(table)
-    node = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")  # the PyTorch profiler writes 0 for no graph
-    of_node = node // _NODES_PER_GRAPH
-    graph: pl.Expr = pl.when(of_node > 0).then(of_node)
-    if "graph_id" in frame.collect_schema().names():
-        graph = pl.coalesce(pl.when(pl.col("graph_id") > 0).then("graph_id"), graph)
     name, shape = pl.col("name"), [pl.col(c).cast(pl.Int64) for c in SHAPE]
     if table in _COPY_NAMES:
         name, size = pl.lit(_COPY_NAMES[table]), pl.col("bytes").cast(pl.Int64)
@@ -200,6 +206,6 @@ def _read_activities(frames: Frames, table: str) -> pl.DataFrame:
         *("process_id", "correlation_id", "start_ns"),
         *shape,
         name=name.cast(pl.Categorical),
-        graph_node_id=node,
-        graph=graph,
+        graph_node_id=GRAPH_NODE,
+        graph=graph_expr(frame),
     ).collect()

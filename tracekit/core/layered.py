@@ -16,7 +16,7 @@ import polars as pl
 from tracekit.core.correlate import CapturedNodes, Correlation, Moments
 from tracekit.core.graph_replays import CaptureAlignment, align_captures
 from tracekit.core.layers.alignment import MIN_CONFIDENCE
-from tracekit.core.layers.nodes import select_calls
+from tracekit.core.layers.nodes import LAUNCH_PATTERN, select_calls
 from tracekit.core.layers.notes import describe_unknown_layers, describe_whole_graphs, describe_whole_replays
 from tracekit.core.layers.replays import Places, ReplayLayout, place_ranges
 from tracekit.core.relations import LAUNCH, OPERATIONS, THREAD
@@ -276,7 +276,7 @@ class LayeredCapture:
     def _warn_about_replays_without_layers(self, layout: ReplayLayout) -> None:
         """Warn about replays whose layers are not known, or in which there is no place for ranges."""
         known, node_count = 0, 0
-        is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains("(?i)graphlaunch"))
+        is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains(LAUNCH_PATTERN))
         launches = self.frames("api_calls").select(is_launch).collect().to_series()
         for table in OPERATIONS:
             ids = [

@@ -8,6 +8,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.core.correlate import Correlation
+from tracekit.core.graph_replays import GRAPH_NODE, graph_expr
 from tracekit.core.layers.alignment import MIN_CONFIDENCE
 from tracekit.core.layers.nodes import LAUNCH_PATTERN
 from tracekit.core.relations import CALL, OPERATIONS
@@ -58,21 +59,21 @@ def _read_replayed_activities(frames: Frames, table: str) -> pl.DataFrame:
 
     The columns are ``CALL``, ``graph`` (null if it is not known), ``path``, ``confidence``, ``note`` and ``time_ns``.
     """
-    columns = [*CALL, "graph_node_id", "start_ns", "end_ns"]
-    rows = frames(table).select(columns).collect()
-    if _ADDED[0] in frames(table).collect_schema().names():
-        rows = rows.hstack(frames(table).select(_ADDED).collect())
+    activities = frames(table)
+    times = ("start_ns", "end_ns")
+    rows = activities.select(*CALL, *times, node=GRAPH_NODE, graph=graph_expr(activities)).collect()
+    if _ADDED[0] in activities.collect_schema().names():
+        rows = rows.hstack(activities.select(_ADDED).collect())
     else:
         rows = rows.hstack(Correlation(frames).compute_columns(table, _ADDED))
     is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains(LAUNCH_PATTERN))
     launches = frames("api_calls").filter(is_launch).select("api_call_id").collect().to_series()
-    node = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")
     path, confidence = pl.col("capture_path").cast(pl.String), pl.col("capture_confidence")
     note = pl.when(path.is_not_null()).then(None).when(confidence >= MIN_CONFIDENCE).then(pl.lit(_OUTSIDE))
     is_launched = pl.col("api_call_id").is_in(launches.implode()).fill_null(value=False)
-    return rows.filter(node.is_not_null() | is_launched).select(
+    return rows.filter(pl.col("node").is_not_null() | is_launched).select(
         *CALL,
-        graph=node // (1 << 32),
+        "graph",
         path=path,
         confidence=confidence,
         note=note.otherwise(pl.lit(_UNKNOWN)),

@@ -23,7 +23,7 @@ _COUNTS = ("flop", "without_peak_flop", "recomputed_flop", *(f"{t}_flop" for t i
 _TIMES = {"hfu": "executed_ns", "mfu": "model_ns", "measured_mfu": "measured_ns", "sheet_mfu": "sheet_ns"}
 """The utilizations, and the times at peak rates from which they are computed."""
 _BACKWARD = r"^autograd::engine::evaluate_function"
-_FORWARD = r"^aten::(linear|matmul|einsum|scaled_dot_product_attention|conv[123]d|conv_transpose[123]d)\b"
+_FORWARD = r"^aten::(linear|scaled_dot_product_attention|conv[123]d|conv_transpose[123]d)\b"
 """Ops that only forward passes call. In a backward pass, their work is that of a forward pass that is done again."""
 
 
