@@ -131,7 +131,7 @@ def replay(*kinds: str, graph: int = GRAPH) -> dict[str, pl.DataFrame]:
     rows = [(kind, graph + number) for number, kind in enumerate(kinds)]
     return {
         table: frame(
-            [(0, 1, 1, 99, number) for kind, number in rows if kind == table],
+            [(900, 901, 1, 99, number) for kind, number in rows if kind == table],
             ["start_ns", "end_ns", "process_id", "correlation_id", "graph_node_id"],
         )
         for table in ("kernels", "memcpys", "memsets")
@@ -165,6 +165,12 @@ def test_the_order_of_captured_calls_tells_layers_where_nodes_have_no_events(cal
     rows = compute(**tables)
     assert [path for _, path, _ in rows] == paths
     assert [confidence for *_, confidence in rows] == [1.0 if path else None for path in paths]
+
+
+def test_a_graph_that_ran_before_a_capture_was_captured_earlier() -> None:
+    calls = frame(captured(LAUNCH, LAUNCH, start=1000), CALL)
+    layers = nvtx(("a", 1, 1005, 1015), ("b", 1, 1015, 1035))
+    assert compute(api_calls=calls, nvtx_ranges=layers, **replay("kernels", "kernels")) == [(None, None, None)] * 2
 
 
 def test_a_call_that_launched_at_once_was_not_captured() -> None:

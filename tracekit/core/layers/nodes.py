@@ -11,7 +11,8 @@ numbers after those of its own nodes, in the order of the ids of the graphs. The
 
 If the creation of the nodes of a graph was not recorded, its activities are compared with the calls between the begin
 and the end of a stream capture that launched nothing at once: the n-th node belongs to the n-th of these calls. This is
-done only if the kinds of all nodes and calls agree, and if no other graph or capture has the same sequence of kinds.
+done only if the kinds of all nodes and calls agree, if no other graph or capture has the same sequence of kinds, and if
+the graph did not run before the capture.
 """
 
 from __future__ import annotations
@@ -120,7 +121,9 @@ def find_node_creations(frames: Frames, read_nodes: Callable[[str], pl.DataFrame
     if lost.height:
         launched = pl.concat(rows.select(CALL) for rows in ran.values())
         captured = _list_captured_calls(calls.join(launched, on=CALL, how="anti"), events)
-        nodes = nodes.update(_match_nodes_with_calls(lost, captured), on=NODE)
+        times = pl.concat(ran[t].select(NODE).hstack(frames(t).select("start_ns").collect()) for t in OPERATIONS)
+        starts = times.join(lost.select(NODE), on=NODE, how="semi").group_by(NODE).agg(pl.col("start_ns").min())
+        nodes = nodes.update(_match_nodes_with_calls(lost.join(starts, on=NODE), captured), on=NODE)
     return nodes.select(*NODE, "thread_id", CREATED)
 
 
@@ -229,17 +232,20 @@ def _list_captured_calls(calls: pl.DataFrame, events: pl.DataFrame) -> pl.DataFr
 def _match_nodes_with_calls(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the columns ``NODE``, ``thread_id`` and ``created_ns`` of nodes that agree with captured calls.
 
-    A graph agrees with a stream capture if its nodes and the captured calls have the same sequence of kinds, and if no
-    other graph and no other capture of the process has this sequence.
+    A graph agrees with a stream capture if its nodes and the captured calls have the same sequence of kinds, if no
+    other graph and no other capture of the process has this sequence, and if the graph did not run before the capture.
 
     Args:
-        nodes: Nodes whose creation was not recorded: ``NODE``, ``original`` and ``kind``.
+        nodes: Nodes whose creation was not recorded: ``NODE``, ``original``, ``kind`` and ``start_ns`` (first start).
         calls: The result of ``_list_captured_calls``.
     """
     number = pl.coalesce("original", "graph_node_id")
-    graphs = nodes.select(*NODE, "kind", number=number, graph=number // (1 << 32)).sort("number").drop("number")
+    graphs = (
+        nodes.select(*NODE, "kind", "start_ns", number=number, graph=number // (1 << 32)).sort("number").drop("number")
+    )
     key, sequence = ["process_id", "sequence"], pl.col("kind").str.join(" ").alias("sequence")
-    of_graphs = graphs.group_by("process_id", "graph").agg("graph_node_id", sequence).drop("graph")
+    of_graphs = graphs.group_by("process_id", "graph").agg("graph_node_id", sequence, pl.col("start_ns").min())
     of_calls = calls.group_by(*THREAD, "call_start_ns").agg(CREATED, sequence).drop("call_start_ns")
     of_graphs, of_calls = (rows.filter(pl.struct(key).is_unique()) for rows in (of_graphs, of_calls))
-    return of_graphs.join(of_calls, on=key).drop("sequence").explode("graph_node_id", CREATED)
+    matches = of_graphs.join(of_calls, on=key).filter(pl.col(CREATED).list.max() < pl.col("start_ns"))
+    return matches.select("process_id", "thread_id", "graph_node_id", CREATED).explode("graph_node_id", CREATED)
