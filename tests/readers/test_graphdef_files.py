@@ -130,7 +130,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
             message((2, message((2, b""), (4, b"page")))),
             "a page of TensorFlow's profiler (overview_page)",
         ),
-        ("host.xplane.pb", message((1, b"\x08\x01")), "a page of TensorFlow's profiler (xplane)"),
+        ("host.xplane.pb", message((1, b"\x08\x01")), "neither a TensorFlow graph"),
         ("a.pb", metadata().SerializeToString(), "contains run metadata (times of a step), but no graph"),
         (
             "a.pbtxt",
