@@ -280,6 +280,14 @@ def test_blocking_copies() -> None:
     assert wait_of(waiting("cudaMemcpy_v3020", 20, 108, copy_end=106), "cudaMemcpy_v3020")[0] == WAIT_OPERATION
 
 
+def test_copies_of_calls_without_names() -> None:
+    program = Program()
+    program.kernel(program.call(LAUNCH, 0, 5 * US), 10 * US, 100 * US)
+    program.copy(program.call(None, 20 * US, 108 * US), 101 * US, 106 * US, "Device-to-Host")
+    model = program.model()
+    assert model.items.wait[model.items.kind == CALL_NUMBERS["copy"]].tolist() == [WAIT_OPERATION]
+
+
 def full_queue(outstanding: int, slow: int) -> Model:
     """A model of many launches that wait in the queue, the last of which takes some time."""
     program = Program()

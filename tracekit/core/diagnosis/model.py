@@ -203,7 +203,7 @@ def _set_copy_waits(items: Items, ops: Operations, events: Events) -> None:
     last = items.first[rows] + items.launches[rows] - 1
     pageable = events.operations["pageable"].gather(create_series(ops.row[last])).to_numpy()
     names = events.calls["name"].gather(create_series(items.call[rows])).cast(pl.String)
-    blocks = pageable | ~names.str.contains("Async").to_numpy()
+    blocks = pageable | ~names.str.contains("Async").fill_null(value=False).to_numpy()
     residue = items.end[rows] - ops.end[last]
     waits = blocks & (residue > -NEAR_NS)
     chosen = rows[waits]
