@@ -106,19 +106,30 @@ def _attend_with_flag(call: OpCall, causal: int, first: int = 0, *, backward: bo
     return _attend(_get_inputs(call, first), _HEADS_FIRST, mask, backward=backward)
 
 
-def _attend_flash(call: OpCall, first: int = 0, *, backward: bool = False) -> Work:
+def _attend_flash(call: OpCall, first: int = 0, window: int = 1, *, backward: bool = False) -> Work:
     """Return the work of an op of FlashAttention, whose first Boolean argument tells whether the mask is causal.
 
     The layout is (batch, positions, heads, size), or (positions, heads, size) for sequences of different lengths.
+
+    Args:
+        call: The call.
+        first: Index of the queries.
+        window: Number of arguments from the mask to the size of the sliding window on the left, before that on the
+            right. Both may be one argument.
+        backward: Whether the call is the backward pass.
     """
     place = next((i for i in range(len(call.values)) if call.find_flag(i) is not None), None)
-    if place is None and call.values:
-        raise UnknownWorkError
-    window = None if place is None else call.find_integer(place + 1)
-    if window is not None and window >= 0:
+    if place is None:
+        if call.values:
+            raise UnknownWorkError
+        return _attend_positions_first(call, first, None, backward=backward)
+    is_causal = bool(call.find_flag(place))
+    sizes = call.list_integers(place + window) or []
+    sizes = sizes if len(sizes) > 1 else [*(sizes or [-1]), *(call.list_integers(place + window + 1) or [])]
+    limits = sizes[:1] if is_causal else sizes  # a causal mask has no keys on the right
+    if any(size >= 0 for size in limits):
         raise UnknownWorkError  # the window slides: each query attends to as many keys as the window has
-    mask = None if place is None else _BOTTOM_RIGHT * bool(call.find_flag(place))
-    return _attend_positions_first(call, first, mask, backward=backward)
+    return _attend_positions_first(call, first, _BOTTOM_RIGHT * is_causal, backward=backward)
 
 
 def _attend_with_mask_type(call: OpCall, mask: int, first: int = 0, *, backward: bool = False) -> Work:
@@ -195,8 +206,8 @@ FORMULAS: dict[str, Formula] = {
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": functools.partial(
         _attend_with_flag, causal=13, first=1, backward=True
     ),
-    "aten::_flash_attention_forward": _FLASH,
-    "aten::_flash_attention_backward": _FLASH_BACKWARD,
+    "aten::_flash_attention_forward": functools.partial(_attend_flash, window=3),
+    "aten::_flash_attention_backward": functools.partial(_attend_flash, first=1, window=4, backward=True),
     "aten::_efficient_attention_forward": functools.partial(_attend_with_mask_type, mask=9),
     "aten::_efficient_attention_backward": functools.partial(_attend_with_mask_type, mask=14, first=1, backward=True),
     "xformers::efficient_attention_forward_cutlass": functools.partial(_attend_with_mask_type, mask=9),
