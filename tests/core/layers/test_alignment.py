@@ -209,6 +209,9 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert align(PROGRAM, PROGRAM[1:])[0].graphs["reason"].to_list() == [alignment.TOO_MANY, None]
     monkeypatch.setattr(alignment, "_MAX_CELLS", 0)
     assert align(PROGRAM[1:], PROGRAM[2:])[0].graphs["reason"].to_list() == [None, alignment.TOO_MANY]
+    monkeypatch.undo()
+    monkeypatch.setattr(alignment, "_MAX_COUNTS", 0)
+    assert align(PROGRAM[1:], PROGRAM[2:])[0].graphs["reason"].to_list() == [None, alignment.TOO_MANY]
 
 
 @pytest.mark.parametrize("count", [40, 400])

@@ -64,6 +64,19 @@ def test_too_many_graphs_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> No
     assert paths([(A, "a"), (B, "b")], ["f", "g", "f"]) == ["a", "b", None]
 
 
+@pytest.mark.parametrize(("most", "expected"), [(2, ["a", "b", "a"]), (1, ["a", None, None])])
+def test_no_graph_is_known_if_too_many_were_captured(
+    most: int, expected: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updates, "MAX_GRAPHS", most)
+    assert paths([(A, "a"), (B, "b")], ["f", "g", "f"]) == expected
+
+
+def test_runs_after_too_many_updates_have_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updates, "MAX_GRAPHS", 1)
+    assert paths([(A, "a")], ["f", "f", "f"]) == ["a", "a", None]
+
+
 def test_a_real_update_and_a_second_one_back() -> None:
     with tk.load("fixtures/layers/update.nsys-rep") as trace:
         kernels = trace.correlate().frame("kernels").sort("start_ns").collect()

@@ -116,6 +116,8 @@ _GOOD_SHARE: Final = 0.7
 _MAX_LOG_ODDS: Final = 500.0
 _BAG_LEVELS: Final = (0, 2)
 _BINS: Final = 1024
+_MAX_COUNTS: Final = 1 << 29
+"""Maximum number of counts of names that are compared to find candidates. Further replays are not aligned."""
 _MAX_ANCHORS: Final = 4096
 
 
@@ -398,12 +400,16 @@ class _PatternAligner:
         self._sequences = sequences
         self._aligner: Aligner = Aligner()
         self._cells = 0
-        self._bags = [np.stack([_count_codes(s.codes[level]) for s in sequences]) for level in _BAG_LEVELS if sequences]
+        self._counts = 0
+        self._sizes = np.array([len(s.rows) for s in sequences])
+        self._bags = [
+            np.stack([_count_codes(s.codes[level]) for s in sequences], axis=1) for level in _BAG_LEVELS if sequences
+        ]
 
     def align(self, codes: Int32s) -> _Places:
         """Return the places of the kernels of one replay, given their codes."""
         size = codes.shape[1]
-        if size > MAX_KERNELS or self._cells > _MAX_CELLS:
+        if size > MAX_KERNELS or self._cells > _MAX_CELLS or self._counts > _MAX_COUNTS:
             return _Places.create(size, _TOO_MANY)
         matches = [self._align_with(codes, *candidate) for candidate in self._find_candidates(codes)]
         if not matches:
@@ -429,21 +435,22 @@ class _PatternAligner:
 
     def _find_candidates(self, codes: Int32s) -> list[tuple[_Sequence, int]]:
         """Return the recorded sequences that are most similar to a replay, and how often each is repeated."""
-        size = codes.shape[1]
-        counts = [_count_codes(codes[level]) for level in _BAG_LEVELS]
-        scores = []
-        for position, sequence in enumerate(self._sequences):
-            ratio = size / len(sequence.rows)
-            copies = math.ceil(ratio) if ratio >= _TILED_RATIO else 1
-            if not _is_repeated(counts[-1], self._bags[-1][position], copies):
-                copies = 1
-            common = [
-                np.minimum(c, copies * bag[position]).sum() / size for c, bag in zip(counts, self._bags, strict=True)
-            ]
-            if common[-1] >= _MIN_COMMON:
-                scores.append((sum(common) - 0.05 * abs(math.log(ratio / copies)), -position, copies))
-        best = sorted(scores, reverse=True)[:_CANDIDATES]
-        return [(self._sequences[-position], copies) for _, position, copies in best]
+        if not self._sequences:
+            return []
+        ratio = codes.shape[1] / self._sizes
+        copies = np.where(ratio >= _TILED_RATIO, np.ceil(ratio), 1).astype(np.int64)
+        bags = []
+        for level, recorded in zip(_BAG_LEVELS, self._bags, strict=True):
+            counts = _count_codes(codes[level])
+            bins = np.flatnonzero(counts)
+            bags.append((counts[bins, None], recorded[bins]))
+            self._counts += len(bins) * len(self._sequences)
+        copies = np.where(_are_repeated(*bags[-1], copies), copies, 1)
+        common = [np.minimum(own, copies * recorded).sum(axis=0) / codes.shape[1] for own, recorded in bags]
+        scores = common[0] + common[1] - 0.05 * np.abs(np.log(ratio / copies))
+        scores[common[-1] < _MIN_COMMON] = -np.inf
+        best = np.argsort(-scores, kind="stable")[:_CANDIDATES]
+        return [(self._sequences[i], int(copies[i])) for i in best.tolist() if scores[i] > -np.inf]
 
     def _align_with(self, codes: Int32s, sequence: _Sequence, copies: int) -> _Match:
         """Align a replay with a recorded sequence that is repeated, in the regime that explains it best."""
@@ -473,13 +480,13 @@ def _count_codes(codes: Int32s) -> Int64s:
     return np.bincount(codes % _BINS, minlength=_BINS)
 
 
-def _is_repeated(counts: Int64s, recorded_counts: Int64s, copies: int) -> bool:
-    """Return whether all names of a recorded step that a replay contains occur about as often as in so many steps.
+def _are_repeated(counts: Int64s, recorded_counts: Int64s, copies: Int64s) -> npt.NDArray[np.bool_]:
+    """Return whether all names of recorded steps that a replay contains occur about as often as in so many steps.
 
     Otherwise, the replay is not several steps, but for example a step of a program with more layers.
     """
-    shared = (counts > 0) & (recorded_counts > 0)
-    return bool((counts[shared] >= _MIN_REPEATED * copies * recorded_counts[shared]).all())
+    is_lacking = (counts < _MIN_REPEATED * copies * recorded_counts) & (recorded_counts > 0)
+    return np.logical_not(is_lacking.any(axis=0))
 
 
 def _compact(layers: Int32s) -> tuple[Int32s, Int32s]:

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 MAX_COMPARISONS: Final = 1 << 20
 """Largest number of graphs that are compared with the runs of executable graphs."""
+MAX_GRAPHS: Final = 1 << 16
+"""Largest number of captured graphs, and of executable graphs after each update. The graphs of further runs are not
+known.
+"""
 _GRAPH = pl.col("graph_node_id") // (1 << 32)
 _VERSION = ("process_id", "graph", "updates")
 _CANDIDATE = ("process_id", "size", "updates", "graph", "layout")
@@ -42,11 +46,11 @@ _VERSIONS = {"process_id": pl.Int64, "graph": pl.Int64, "updates": pl.UInt32, "c
 
 
 class _Candidate(NamedTuple):
-    """A captured graph: the number of updates before it was captured, its id, and the paths of its nodes."""
+    """A captured graph: the number of updates before it was captured, its id, and a hash of the paths of its nodes."""
 
     updates: int
     graph: int
-    layout: str | None
+    layout: int | None
 
 
 class UpdatedGraphs(NamedTuple):
@@ -89,9 +93,10 @@ def find_updated_graphs(frames: Frames, find_paths: Callable[[pl.DataFrame], pl.
         return UpdatedGraphs(frames, times, pl.DataFrame(schema=_VERSIONS))
     events = frames(EVENTS).select(*NODE, "thread_id", "start_ns", ORIGINAL).collect().sort("start_ns")
     created = select_created_nodes(events, calls).sort(NODE)
-    path = find_paths(created.select(*THREAD, api_start_ns=CREATED)).cast(pl.String).fill_null("")
-    layouts = created.select("process_id", graph=_GRAPH, layout=path)
-    layouts = layouts.group_by("process_id", "graph").agg(pl.col("layout").str.join("\n"))
+    path = find_paths(created.select(*THREAD, api_start_ns=CREATED)).to_physical()
+    layouts = created.select("process_id", graph=_GRAPH, path=path)
+    layouts = layouts.with_columns(place=pl.int_range(pl.len()).over("process_id", "graph"))
+    layouts = layouts.group_by("process_id", "graph").agg(layout=pl.struct("place", "path").hash().sum())
     events = _count_updates(events, times).with_columns(graph=_GRAPH)
     versions = _list_versions(frames, times)
     born = events.group_by("process_id", "graph").agg(born=pl.col("updates").min())
@@ -128,7 +133,7 @@ def _read_activities(frames: Frames, times: pl.DataFrame, table: str) -> pl.Data
 
 
 def _list_versions(frames: Frames, times: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns ``_VERSION`` and ``content``: what ran, per node, by kind, name and number of blocks."""
+    """Return the columns ``_VERSION`` and ``content``: a hash of what ran per node: kind, name and number of blocks."""
     parts = []
     for table in OPERATIONS:
         rows = _read_activities(frames, times, table)
@@ -136,12 +141,12 @@ def _list_versions(frames: Frames, times: pl.DataFrame) -> pl.DataFrame:
             rows = rows.hstack(frames(table).select(pl.col("name").to_physical(), "grid_x").collect())
         rows = rows.filter(pl.col("graph_node_id").is_not_null())
         of_kernels = ("name", "grid_x") if table == "kernels" else ()
-        content = pl.concat_str(pl.lit(table), *of_kernels, separator=":", ignore_nulls=True).alias("content")
+        content = pl.struct(pl.lit(table), *of_kernels).hash().alias("content")
         blocks = [rows.clear(), *(rows[block] for block in iterate_row_blocks(rows.height))]
         parts += [block.group_by(*_VERSION, "graph_node_id").agg(content.first()) for block in blocks]
-    nodes = pl.concat(parts).group_by(*_VERSION, "graph_node_id").agg(pl.col("content").first()).sort("graph_node_id")
-    entry = pl.format("{}={}", pl.col("graph_node_id") % (1 << 32), "content")
-    return nodes.group_by(_VERSION).agg(entry.str.join(" ").alias("content"))
+    nodes = pl.concat(parts).group_by(*_VERSION, "graph_node_id").agg(pl.col("content").first())
+    entry = pl.struct(pl.col("graph_node_id") % (1 << 32), "content").hash()
+    return nodes.group_by(_VERSION).agg(entry.sum().alias("content"))
 
 
 def _list_graphs(events: pl.DataFrame) -> pl.DataFrame:
@@ -165,31 +170,28 @@ def _find_original_graphs(events: pl.DataFrame) -> pl.DataFrame:
 def _find_current_graphs(versions: pl.DataFrame, graphs: pl.DataFrame, originals: pl.DataFrame) -> pl.DataFrame:
     """Return the versions that may have been updated, with the captured graph that each one runs."""
     versions = versions.join(originals, on=["process_id", "graph"], how="left")
-    contents: dict[tuple[int, int], str] = {
-        (process, original): content
-        for process, original, content in versions.filter(~pl.col("is_updated"))
-        .drop_nulls("original")
-        .select("process_id", "original", "content")
-        .iter_rows()
-    }
-    seen = {(process, content) for (process, _), content in contents.items()}
+    known = versions.filter(~pl.col("is_updated")).drop_nulls("original").select("process_id", "original", "content")
+    key = ["process_id", "content"]
+    updated = versions.filter("is_updated").join(known.select(*key, seen=True).unique(), on=key, how="left")
+    updated = updated.sort("process_id", "updates", pl.col("seen").fill_null(value=False), "graph")
+    count = updated.height if max(known.height, graphs.height) <= MAX_GRAPHS else 0
+    contents: dict[tuple[int, int], int] = {}
     candidates: dict[tuple[int, int], list[_Candidate]] = defaultdict(list)
-    for process, size, *candidate in graphs.sort("updates", "graph").select(_CANDIDATE).iter_rows():
-        candidates[process, size].append(_Candidate(*candidate))
-    updated = versions.filter("is_updated").sort("process_id", "updates", "graph")
-    fresh = [(p, c) not in seen for p, c in updated.select("process_id", "content").iter_rows()]
-    updated = updated.with_columns(fresh=pl.Series(fresh, dtype=pl.Boolean))
-    updated = updated.sort("process_id", "updates", "fresh", "graph", descending=[False, False, True, False])
+    if count:
+        contents.update(((process, original), content) for process, original, content in known.iter_rows())
+        for process, size, *candidate in graphs.sort("updates", "graph").select(_CANDIDATE).iter_rows():
+            candidates[process, size].append(_Candidate(*candidate))
     left, current = MAX_COMPARISONS, []
-    for row in updated.iter_rows(named=True):
+    for row in updated.head(min(count, MAX_GRAPHS)).iter_rows(named=True):
         possible = candidates[row["process_id"], row["size"]]
         left -= len(possible)
         current.append(_find_only_graph(row, possible, contents) if left >= 0 else None)
-    return updated.select(_VERSION).with_columns(current=pl.Series(current, dtype=pl.Int64))
+    known_graphs = pl.Series("current", current, dtype=pl.Int64).extend_constant(None, updated.height - len(current))
+    return updated.select(_VERSION).with_columns(known_graphs)
 
 
 def _find_only_graph(
-    version: dict[str, Any], candidates: list[_Candidate], contents: dict[tuple[int, int], str]
+    version: dict[str, Any], candidates: list[_Candidate], contents: dict[tuple[int, int], int]
 ) -> int | None:
     """Return the candidate that a version runs, and note what it runs; None if candidates with other ranges fit."""
     process, content = version["process_id"], version["content"]

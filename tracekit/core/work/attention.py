@@ -124,8 +124,8 @@ def _attend_flash(call: OpCall, first: int = 0, window: int = 1, *, backward: bo
             raise UnknownWorkError
         return _attend_positions_first(call, first, None, backward=backward)
     is_causal = bool(call.find_flag(place))
-    sizes = call.list_integers(place + window) or []
-    sizes = sizes if len(sizes) > 1 else [*(sizes or [-1]), *(call.list_integers(place + window + 1) or [])]
+    sizes = call.list_integers(place + window) or (-1,)
+    sizes = sizes if len(sizes) > 1 else (*sizes, *(call.list_integers(place + window + 1) or ()))
     limits = sizes[:1] if is_causal else sizes  # a causal mask has no keys on the right
     if any(size >= 0 for size in limits):
         raise UnknownWorkError  # the window slides: each query attends to as many keys as the window has
