@@ -445,7 +445,7 @@ class _PatternAligner:
             bins = np.flatnonzero(counts)
             bags.append((counts[bins, None], recorded[bins]))
             self._counts += len(bins) * len(self._sequences)
-        copies = np.where(_are_repeated(*bags[-1], copies), copies, 1)
+        copies = np.where(_find_repeated(*bags[-1], copies), copies, 1)
         common = [np.minimum(own, copies * recorded).sum(axis=0) / codes.shape[1] for own, recorded in bags]
         scores = common[0] + common[1] - 0.05 * np.abs(np.log(ratio / copies))
         scores[common[-1] < _MIN_COMMON] = -np.inf
@@ -480,8 +480,8 @@ def _count_codes(codes: Int32s) -> Int64s:
     return np.bincount(codes % _BINS, minlength=_BINS)
 
 
-def _are_repeated(counts: Int64s, recorded_counts: Int64s, copies: Int64s) -> npt.NDArray[np.bool_]:
-    """Return whether all names of recorded steps that a replay contains occur about as often as in so many steps.
+def _find_repeated(counts: Int64s, recorded_counts: Int64s, copies: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which recorded steps a replay may repeat: all names of both occur about as often as in so many steps.
 
     Otherwise, the replay is not several steps, but for example a step of a program with more layers.
     """
