@@ -153,6 +153,18 @@ def test_a_program_with_more_layers_is_not_taken_for_several_steps() -> None:
     assert rows["layer"].null_count() > 0.7 * rows.height  # only the first and the last layer are alike
 
 
+def test_a_replay_of_which_most_kernels_have_no_place_has_no_layers() -> None:
+    program = [(f"{letter}<float>()", 2, f"layer {letter}") for letter in "abcdefghijklmnopqrst"]
+    others = [(f"nvjet_{number}", number, "none") for number in range(60)]
+    recorded = build_frame([program] * 3, "sequence")
+    result, rows = align(program + others, recorded=recorded)
+    assert rows["layer"].null_count() == rows.height
+    assert rows["confidence"].max() < MIN_CONFIDENCE
+    assert result.graphs["reason"].to_list() == [alignment.LOW_CONFIDENCE]
+    _, related = align(program + others[:30], recorded=recorded)
+    assert related["layer"].drop_nulls().to_list() == [layer for _, _, layer in program]
+
+
 def test_the_most_similar_step_is_chosen() -> None:
     large = [(n, 4 * g, p) for n, g, p in PROGRAM]
     warm_up = [("fill<float>()", 3, "init")] * 20

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 MIN_CONFIDENCE: Final = 0.8
 """Confidence below which a replayed kernel gets no layer."""
+MIN_PLACED_SHARE: Final = 0.35
+"""Share of the kernels of a replay that must have a layer, or none has: the recording may be of another program."""
 SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 MAX_PATTERNS: Final = 4096
 """Maximum number of distinct sequences of replayed kernels that are aligned."""
@@ -260,7 +262,17 @@ def align_replays(replayed: pl.DataFrame, recorded: pl.DataFrame) -> Alignment:
         together = _align_runs(aligner, codes, runs, is_unknown)
         better = together.confidence > places.confidence
         places = _Places(*(np.where(better, a, b) for a, b in zip(together, places, strict=True)))
-    return _collect(replayed, recorded, replays, places)
+    return _collect(replayed, recorded, replays, _reject_foreign_replays(replays, places))
+
+
+def _reject_foreign_replays(replays: _Runs, places: _Places) -> _Places:
+    """Lower the confidence below the bound where most kernels of a replay have no place in the recorded step."""
+    is_placed = (places.recorded[replays.order] >= 0).astype(np.int64)
+    placed = np.add.reduceat(is_placed, replays.starts) if len(replays.starts) else is_placed
+    share = replays.spread(placed / replays.sizes)
+    is_foreign = (share > 0) & (share < MIN_PLACED_SHARE)
+    confidence = np.where(is_foreign & (places.confidence > 0), places.confidence * share, places.confidence)
+    return places._replace(recorded=np.where(is_foreign, -1, places.recorded), confidence=confidence)
 
 
 def _encode(replayed: pl.DataFrame, recorded: pl.DataFrame) -> tuple[Int32s, Int32s]:
