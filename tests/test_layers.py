@@ -20,6 +20,7 @@ from tracekit.sets import load_many
 pytestmark = pytest.mark.core
 INSIDE = FIXTURES / "layers" / "layers_inside.nsys-rep"
 STEPS, LAYERS, PARTS = 8, 6, ("attention", "mlp")
+OUTER = r"^(capture/(?:layer \d/\w+|\w+))"
 Sums = dict[str, tuple[int, int]]
 
 
@@ -206,3 +207,20 @@ def test_a_capture_of_another_program_has_no_layers() -> None:
         ),
     ):
         assert trace.frame("nvtx_ranges").select(pl.col("captured_range_id").count()).collect().item() == 0
+
+
+def test_a_graph_that_was_captured_in_a_trace_of_pytorch() -> None:
+    """Each of four replays runs the kernels of the modules in the order in which the program calls them."""
+    blocks = [f"capture/layer {i}/{part}" for i in range(4) for part in PARTS for _ in range(5)]
+    expected = ["capture/embedding", *blocks, *["capture/head"] * 2]
+    with tk.load(FIXTURES / "layers" / "graph.pt.trace.json.gz", layers="capture") as trace:
+        linked = trace.correlate()
+        kernels = linked.frame("kernels").sort("start_ns").drop_nulls("capture_path").collect()
+        assert kernels["capture_path"].cast(pl.String).str.extract(OUTER).to_list() == expected * 4
+        steps = [f"ProfilerStep#{i}" for i in range(4) for _ in expected]
+        assert kernels["range_path"].cast(pl.String).to_list() == steps
+        assert kernels["capture_confidence"].min() > 0.8
+        memsets = linked.frame("memsets").sort("start_ns").collect()
+        assert memsets["capture_path"].cast(pl.String).str.extract(OUTER).to_list() == blocks[::10] * 4
+        projected = dict(trace.stats("nvtx_gpu_proj_sum").select("Range", "Range Instances").rows())
+        assert [projected[f"user_annotation:layer {i}"] for i in range(4)] == [4] * 4

@@ -277,3 +277,13 @@ def test_the_page_of_a_recipe_states_why_it_is_empty(run: Run, tmp_path: Path) -
     assert "This capture contains no GPU work, because no kernels" in text
     assert "mpi_sum: no rows, because no mpi_calls were recorded; record them with nsys profile --trace=mpi" in text
     assert "nothing to draw" not in text
+
+
+def test_ops_without_shapes_say_what_to_record(run: Run) -> None:
+    """The rows of reports on the work of ops remain, so the message is not that there are none."""
+    names = ["op_roofline", "step_mfu"]
+    shapeless, shaped = FIXTURES / "layers" / "layers_inside.nsys-rep", FIXTURES / "train_amp.sqlite"
+    said = run("stats", shapeless, "-r", ",".join(names)).stderr
+    assert said.count("record shapes with torch.profiler.profile(record_shapes=True), or with") == 2
+    assert all(f"{name}: no shapes of ops whose work can be computed were recorded: " in said for name in names)
+    assert "shapes" not in run("stats", shaped, "-r", ",".join(names)).stderr

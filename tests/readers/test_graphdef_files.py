@@ -147,6 +147,20 @@ def test_what_is_no_graph_is_refused(tmp_path: Path, name: str, octets: bytes, s
     assert said in str(error)
 
 
+@pytest.mark.parametrize(
+    ("file", "format", "other"),
+    [
+        ("xplane/train.xplane.pb", "graphdef", "xplane"),
+        ("train_amp.nsys-rep", "xplane", "nsys-rep"),
+        ("tensorflow/network.pb", "xplane", "graphdef"),
+    ],
+)
+def test_a_file_of_another_format_than_the_chosen_one(file: str, format: str, other: str) -> None:
+    with pytest.raises(UnknownFormatError, match=f"this is a file in the format {other}") as error:
+        tk.load(FIXTURES.parent / file, format=format)
+    assert error.value.hint == "omit the format"
+
+
 def test_another_file_under_a_name_that_says_nothing(tmp_path: Path) -> None:
     assert "not a TensorFlow graph" in str(refusal(tmp_path / "unknown", b"what is this", "graphdef"))
 

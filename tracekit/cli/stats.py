@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tracekit.cli.options import CapturePath, Printing, RollUpOptions, Select
+    from tracekit.registry.interface import Report
     from tracekit.text.names import ReportName
     from tracekit.trace import Trace
 
@@ -127,6 +128,14 @@ def stats_command(
             if not report.rows:
                 reason = "; ".join(absence.sentence for absence in explain_missing_rows(selected, name))
                 print_message(f"{name}: no rows, because {reason}", quiet=quiet)
+            elif (column := analyses.parse_name(name)[0].recorded_column) and _is_empty(report, column):
+                print_message(f"{name}: {analyses.parse_name(name)[0].recording}", quiet=quiet)
+
+
+def _is_empty(report: Report, column: str) -> bool:
+    """Return whether a column of a report has no values."""
+    values = report.frame()[column]
+    return values.null_count() == values.len()
 
 
 def _print_ignored_options(options: Sequence[str], report_names: Sequence[str], *, quiet: bool) -> None:

@@ -152,7 +152,10 @@ class Analysis:
         compares_ranks: Whether the result of a capture depends on the other ranks, if it belongs to a set of ranks.
         origin: Tool that defines the result and its printed form.
         old_names: Further names of the analysis.
-        recording: How to record what the result needs beyond its tables, as a clause for hints, or "".
+        recording: Why there is no result without what it needs beyond its tables, and after a colon how to record it,
+            as a clause for hints, or "".
+        recorded_column: Name of the column that only has values if what ``recording`` describes was recorded, or ""
+            if there are no rows without it.
     """
 
     kind: str
@@ -169,11 +172,17 @@ class Analysis:
     origin: Literal["tracekit", "nsys", "dlprof"] = "tracekit"
     old_names: tuple[str, ...] = ()
     recording: str = ""
+    recorded_column: str = ""
 
     @property
     def label(self) -> str:
         """The kind and the name, for messages."""
         return f"{self.kind} {self.name!r}"
+
+    @property
+    def recording_hint(self) -> str:
+        """How to record what the result needs beyond its tables: the part of ``recording`` after the colon."""
+        return self.recording.partition(": ")[2]
 
     @property
     def columns(self) -> tuple[ResultColumn, ...]:
@@ -342,6 +351,8 @@ def _build_declared(kind: str, name: str) -> Analysis:
     declared = _load_declarations(kind)[name]
     raw = {**declared.file.get("defaults", {}), **_convert_lists(declared.raw)}
     options = _merge_with_shared(declared.file, "options")
+    if "recording" in raw:
+        raw["recording"] = declared.file["recordings"][raw["recording"]]
     columns, rows_of = raw.pop("columns", ()), raw.pop("rows_of", "")
     results = raw.pop("results", ({"name": name, "doc": raw["doc"], "columns": columns},))
     return Analysis(

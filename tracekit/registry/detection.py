@@ -199,8 +199,10 @@ def _describe_unrecognized_file(source: Source, unknown: DescriptionAndHint | No
         return _describe_qdstrm_stream(source, stream)
     if page:
         return f"this is a page of TensorFlow's profiler ({page[1]}), which is not supported", _XPROF_HINT
-    if source.path.suffix.lower() in (".pb", ".pbtxt"):
-        return "this is neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
+    if (reader := find_reader(source)) is not None:  # the user chose another format
+        unknown = f"this is a file in the format {reader.format}", "omit the format"
+    elif source.path.suffix.lower() in (".pb", ".pbtxt"):
+        unknown = "this is neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
     return unknown or (
         UNKNOWN,
         f"pass a file in one of these formats, or choose its format with format= or --from: {_join_readable_formats()}",

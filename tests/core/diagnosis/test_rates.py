@@ -10,7 +10,6 @@ import tracekit as tk
 from tests.builders.programs import HALF_GEMM, MS, US, Program, steps
 from tests.conftest import FIXTURES, ROOT
 from tracekit.core.diagnosis import Why
-from tracekit.core.diagnosis.rates import MISSING
 
 SICK = ROOT.parent / "shared" / "captures" / "sick"
 HEALTHY = [FIXTURES / "why" / "stream_triad.nsys-rep", *(SICK / f"{n}_well.nsys-rep" for n in ("loader", "pageable"))]
@@ -61,6 +60,12 @@ def test_kernels_at_the_bandwidth_of_the_memory() -> None:
 def test_shapes_in_the_names_of_ranges() -> None:
     answer = fed("NVIDIA H100 80GB HBM3", HALF_GEMM, "aten::mm, seq = 1, sizes = [[7000, 7000], [7000, 7000]]", None)
     assert answer.roofline_share == pytest.approx(1, abs=0.03)
+
+
+MISSING = (
+    "shapes with torch.profiler.profile(record_shapes=True), or with torch.autograd.profiler.emit_nvtx("
+    "record_shapes=True) and nsys profile --trace=cuda,nvtx"
+)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ DATA_SHEETS = [
         },
     ),
     ("NVIDIA L40", (8, 9), 142, 2490, {"vector": {"fp32": 90.5}, "matrix": {"tf32": 90.5, "bf16": 181, "fp8": 362}}),
-    ("NVIDIA L40S", (8, 9), 142, 2490, {"vector": {"fp32": 90.5}, "matrix": {"tf32": 181, "bf16": 362, "fp8": 733}}),
+    ("NVIDIA L40S", (8, 9), 142, 2520, {"vector": {"fp32": 91.6}, "matrix": {"tf32": 183, "bf16": 366, "fp8": 733}}),
     ("NVIDIA L4", (8, 9), 58, 2040, {"vector": {"fp32": 30.3}, "matrix": {"tf32": 60, "bf16": 121, "fp8": 242.5}}),
     # The sheet of the H100 states matrix rates at 1,830 MHz, and the others at 1,980 MHz.
     ("NVIDIA H100 80GB HBM3", (9, 0), 132, 1980, {"vector": {"fp64": 33.5, "fp32": 66.9}, "matrix": {"fp64": 66.9}}),

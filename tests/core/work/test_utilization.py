@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import polars as pl
 import pytest
 import tracekit as tk
 from tests.builders.programs import MS, US, Program
-from tests.conftest import ROOT
+from tests.conftest import FIXTURES, ROOT
 from tests.core.work.test_roofline import PEAK, product, program
 from tracekit.core.work.roofline import bound_ops
 from tracekit.core.work.utilization import compute_step_utilization
+from tracekit.errors import TracekitWarning
 
 SICK = ROOT.parent / "shared" / "captures" / "sick"
 
@@ -139,6 +141,21 @@ def test_processes_without_ids() -> None:
     frame = frame.with_columns(process_id=pl.lit(None, pl.Int64), duration_ns=pl.lit(10 * MS))
     row, _ = compute_step_utilization(added.frames, frame, bound_ops(added.frames)).to_dicts()
     assert row["process_id"] is None
+
+
+def test_mfu_of_a_training_step_of_a_gpt() -> None:
+    """The program counted its 93,405,184 parameters itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)  # kernels that were launched before the recording began
+        steps = tk.load(FIXTURES / "work" / "gpt_step.pt.trace.json.gz").report("step_mfu").frame()
+    layers, width, length, batch = 6, 1024, 1024, 8
+    flop = (6 * 93_405_184 + 12 * layers * width * length) * length * batch
+    *rows, total = steps.to_dicts()
+    assert [row["Name"] for row in rows] == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+    for row, count in (*((row, 1) for row in rows), (total, 3)):
+        assert row["FLOP"] == pytest.approx(count * flop, rel=0.02)
+        peak = 132 * 1.98e9 * 4096
+        assert row["MFU (%)"] == pytest.approx(100 * count * flop / peak / (row["Duration (ns)"] / 1e9), abs=3)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
     Floats = npt.NDArray[np.float64]
 
-MISSING = "shapes (record_shapes=True in PyTorch's profiler or in emit_nvtx)"
 MOVING = (
     *("pointwise", "cast_or_copy", "normalization", "reduction", "softmax", "embedding", "optimizer", "pooling"),
     *("matrix_vector", "layout_conversion"),

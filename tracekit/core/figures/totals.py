@@ -9,15 +9,12 @@ import polars as pl
 from tracekit.core.findings import collect_recorded_messages
 from tracekit.core.ncu.roofline import HINT
 from tracekit.errors import MissingTableError
+from tracekit.registry.analyses import REPORT, get_analysis
 from tracekit.registry.tables import count_rows
 
 if TYPE_CHECKING:
     from tracekit.core.figures import FigureInputs, Frames
 
-HINT_OF_SHAPES = (
-    "record shapes, with torch.profiler.profile(record_shapes=True) or torch.autograd.profiler.emit_nvtx("
-    "record_shapes=True)"
-)
 _DURATION = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time_ns")
 _COUNT = pl.len().cast(pl.Int64).alias("count")
 _LARGEST_FIRST = ["time_ns", "name"]
@@ -68,7 +65,7 @@ def op_roofline(inputs: FigureInputs) -> pl.DataFrame:
     rows = inputs.view.report("op_roofline").frame().filter(pl.col("FLOP/Byte") > 0, pl.col("TFLOP/s") > 0)
     if rows.is_empty():
         message = "the capture has no op whose work is known from the recorded shapes of its inputs"
-        raise MissingTableError(message, hint=HINT_OF_SHAPES)
+        raise MissingTableError(message, hint=get_analysis("op_roofline", REPORT).recording_hint)
     return rows
 
 

@@ -27,6 +27,7 @@ from tracekit.core.work.arguments import cut_arguments_expr, parse_call, parse_n
 from tracekit.core.work.attention import set_mask
 from tracekit.core.work.compiled import compute_compiled_work
 from tracekit.core.work.formulas import compute_work
+from tracekit.errors import warn
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
@@ -120,6 +121,11 @@ def compute_op_work(frames: Frames) -> OpWork:
     launches = _read_launches(frames)
     rows = _find_ranges_with_kernels(launches)
     signed, signatures, left_out = _read_signatures(frames, rows)
+    if left_out:
+        warn(
+            f"the work of {left_out:,} ops is unknown, because the capture has more than {MAX_SIGNATURES:,} distinct "
+            "combinations of names, shapes, types and values"
+        )
     signatures = _add_results_of_convolutions(signatures)
     computed = _compute_work_of_signatures(signatures)
     signatures = signatures.with_columns(_compact_json(signatures[c]) for c in ("shapes", "types")).hstack(computed)

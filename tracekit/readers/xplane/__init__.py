@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.readers.xplane.capture import ProfileCapture
     from tracekit.registry.source import Source
 
-_NAME_OF_PLANE = re.compile(rb"/(?:host|device):|Task Environment$|#Chip")
+NAME_OF_PLANE = re.compile(rb"/(?:host|device):|Task Environment$|#Chip")
 _PLANE = 0x0A
 _NAME = 2
 
@@ -43,7 +43,7 @@ def sniff(source: Source) -> bool:
         size, start = read_varint(head, 1)
         for number, value in read_fields(head[start : start + size]):
             if number == _NAME:
-                return isinstance(value, memoryview) and _NAME_OF_PLANE.match(value) is not None
+                return isinstance(value, memoryview) and NAME_OF_PLANE.match(value) is not None
     except Damage:
         pass
     return False

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, TracekitError, warn
+from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.xplane import devices, hosts, programs, space, thunks
+from tracekit.readers.xplane import NAME_OF_PLANE, devices, hosts, programs, sniff, space, thunks
 from tracekit.readers.xplane.hosts import convert_to_frame
 from tracekit.readers.xplane.values import EventValues
+from tracekit.registry.detection import describe_unrecognized
 from tracekit.registry.interface import Capture
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def read_profile(source: Source) -> ProfileCapture:
     """Read a profile and return its tables.
 
     Raises:
+        UnknownFormatError: The file is not a profile of XLA. The message names the probable type of the file.
         CorruptTraceError: The file is truncated or damaged.
         TracekitError: The file cannot be read, or changed while it was read.
     """
@@ -62,6 +64,8 @@ def read_profile(source: Source) -> ProfileCapture:
             capture = ProfileCapture(source.path, space.read_space(file, budget), budget)
         except Damage as e:
             file.check_unchanged()
+            if not sniff(source):
+                raise _create_unsupported_error(source) from e
             raise CorruptTraceError(str(e), path=source.path, hint=_RECORD_AGAIN) from e
         except MemoryError as e:
             raise TracekitError(
@@ -69,8 +73,17 @@ def read_profile(source: Source) -> ProfileCapture:
                 path=source.path,
                 hint="close other programs, or open the file on a machine with more memory",
             ) from e
+    if not capture.has_known_planes and not sniff(source):
+        raise _create_unsupported_error(source)
     capture.warn_about_skipped_data()
     return capture
+
+
+def _create_unsupported_error(source: Source) -> UnknownFormatError:
+    """Return an error that states what the file contains instead of a profile of XLA."""
+    unknown = "this is not a profile of XLA", "read a file that ends in .xplane.pb"
+    what, hint = describe_unrecognized(source, unknown)
+    return UnknownFormatError(what, path=source.path, hint=hint)
 
 
 class ProfileCapture(Capture):
@@ -122,6 +135,12 @@ class ProfileCapture(Capture):
                 warn(f"the profiler reported {count} {noun}{'s' * (count > 1)}: events may be missing", path=self._path)
         if tpus := sum(n for name, n in self._undecoded.items() if name.startswith(_TPU_KIND)):
             warn(f"{tpus} events of TPUs were not read, because tracekit reads only GPUs", path=self._path)
+
+    @property
+    def has_known_planes(self) -> bool:
+        """Whether a plane belongs to a device or a host, or there are no planes."""
+        names = [plane.name.encode() for plane in self._space.planes]
+        return not names or any(map(NAME_OF_PLANE.match, names))
 
     @functools.cached_property
     def _process_id(self) -> int:

@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.core.work.ops import are_shapes_recorded
 from tracekit.errors import MissingTableError, TracekitError
 from tracekit.pages.values import NANOSECONDS, PERCENT, build_value, format_value
+from tracekit.registry.analyses import REPORT, get_analysis
 from tracekit.text.elements import tag
 from tracekit.trace import call_with_tables
 from tracekit.view import components, grid
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
     from tracekit.view.pages import Context
 
-HINT = (
-    "record shapes with torch.autograd.profiler.emit_nvtx(record_shapes=True) and nsys profile --trace=cuda,nvtx, "
-    "or with torch.profiler.profile(record_shapes=True)"
-)
 LIMITS = {
     "compute": "Computation: at least 60 % of the peak rate",
     "memory": "Memory: at least 60 % of the bandwidth",
@@ -40,7 +37,8 @@ def explain_absence(trace: Trace) -> TracekitError | None:
             return None
     except TracekitError:
         return None  # the page states the error
-    return MissingTableError("this capture has no data for this page: the shapes of ops were not recorded", hint=HINT)
+    hint = get_analysis("op_roofline", REPORT).recording_hint
+    return MissingTableError("this capture has no data for this page: the shapes of ops were not recorded", hint=hint)
 
 
 def build_page(context: Context) -> list[Any]:

@@ -30,8 +30,9 @@ def explain_absence(trace: Trace) -> TracekitError | None:
             return None
     except TracekitError:
         return None  # the page states the error
-    reason, _, hint = (get_analysis("serving_phases", REPORT).recording or "").partition(": ")
-    return MissingTableError(f"this capture has no data for this page: {reason}", hint=hint)
+    analysis = get_analysis("serving_phases", REPORT)
+    reason = analysis.recording.partition(": ")[0]
+    return MissingTableError(f"this capture has no data for this page: {reason}", hint=analysis.recording_hint)
 
 
 def build_page(context: Context) -> list[Any]:

@@ -8,9 +8,10 @@ import numpy as np
 
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import COMPUTE, NUMBERS, select_classes
-from tracekit.core.diagnosis.rates import MISSING, MOVING
+from tracekit.core.diagnosis.rates import MOVING
 from tracekit.core.ncu.roofline import NEAR_PEAK
 from tracekit.core.work.roofline import AT_ROOFLINE, GOOD_SHARE
+from tracekit.registry.analyses import REPORT, get_analysis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -445,7 +446,7 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
             f"time is spent in {what}; {_describe_rates(inspection)}{inspection.cite_measurements(rows)}"
         )
         if not inspection.rates.known.any() and inspection.known_peaks is not None:
-            cure.missing = MISSING
+            cure.missing = get_analysis("op_roofline", REPORT).recording_hint.removeprefix("record ")
         yield cure
 
 
