@@ -284,6 +284,6 @@ def test_ops_without_shapes_say_what_to_record(run: Run) -> None:
     names = ["op_roofline", "step_mfu"]
     shapeless, shaped = FIXTURES / "layers" / "layers_inside.nsys-rep", FIXTURES / "train_amp.sqlite"
     said = run("stats", shapeless, "-r", ",".join(names)).stderr
-    assert said.count("record shapes with torch.profiler.profile(record_shapes=True), or with") == 2
+    assert said.count("record shapes with torch.autograd.profiler.emit_nvtx(record_shapes=True)") == 2
     assert all(f"{name}: no shapes of ops whose work can be computed were recorded: " in said for name in names)
     assert "shapes" not in run("stats", shaped, "-r", ",".join(names)).stderr

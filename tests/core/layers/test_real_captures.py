@@ -24,8 +24,9 @@ def replayed() -> pl.DataFrame:
             trace.correlate().frame(t).select(pl.int_range(pl.len()).alias("table_row"), table=pl.lit(t), truth=truth)
             for t in ("kernels", "memsets")
         ]
+        known = pl.concat(paths).collect()
     rows = rows.with_columns(pl.col("table").cast(pl.String), pl.col("table_row").cast(pl.Int64))
-    rows = rows.join(pl.concat(paths).collect(), on=["table", "table_row"], how="left", maintain_order="left")
+    rows = rows.join(known, on=["table", "table_row"], how="left", maintain_order="left")
     assert rows.group_by("replay").len()["len"].to_list() == [KERNELS] * STEPS
     return rows.with_columns(pl.col("truth").str.strip_prefix("capture/"))
 
