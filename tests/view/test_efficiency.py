@@ -9,6 +9,7 @@ import tracekit as tk
 from tests.view.markup import TableMarkup
 from tests.view.support import FIXTURES, get, running, show
 from tracekit.pages.values import NANOSECONDS, PERCENT, format_value
+from tracekit.view.pages.efficiency import _build_limits
 
 if TYPE_CHECKING:
     from tracekit.view.server import Viewer
@@ -39,6 +40,15 @@ def test_numbers_are_those_of_the_reports_and_a_selected_op_has_its_kernels() ->
     assert [int(row["gpu_time_ns"]) for row in rows] == listed["GPU Time (ns)"].to_list()[: len(rows)]
     assert len(kernels) == ops["Kernels"][1]
     assert sum(int(row["duration_ns"]) for row in kernels) == ops["GPU Time (ns)"][1]
+
+
+def test_collective_operations_have_a_row_of_their_own_without_a_time_above_the_roofline() -> None:
+    rows = [("collective", None, 30, None), ("pointwise", None, 8, 3), ("pointwise", None, 2, None)]
+    known = pl.DataFrame(rows, schema=["Kind", "Limited By", "GPU Time (ns)", "Savable (ns)"], orient="row")
+    other, collective = str(_build_limits(known)).split("<tr>")[2:]
+    assert ["10 ns" in other, "3 ns" in other] == [True, True]
+    assert ["Collective operations" in collective, "30 ns" in collective] == [True, True]
+    assert '<td class="number"></td></tr>' in collective
 
 
 def test_without_shapes_the_page_says_how_to_record_them() -> None:

@@ -75,6 +75,19 @@ def test_an_op_at_the_bandwidth() -> None:
     assert (row["limited_by"], row["bytes_per_s"]) == ("memory", pytest.approx(size / 1e-3))
 
 
+def test_collective_operations_have_bytes_but_no_roofline() -> None:
+    added = program()
+    for _ in range(2):
+        start = added.now
+        added.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 10 * MS, grid_x=24)
+        added.range("nccl:all_reduce", start, added.now, payload_text=payload(["float"], [[1 << 20]]))
+    (row,) = summarize(added).to_dicts()
+    assert (row["kind"], row["gpu_time_ns"], row["bytes"]) == ("collective", 20 * MS, 2 * 2 * 4 << 20)
+    assert row["bytes_per_s"] == pytest.approx((16 << 20) / 20e-3)
+    empty = ("bound_ns", "share", "measured_share", "limited_by", "savable_ns", "savable_low_ns", "savable_high_ns")
+    assert [row[name] for name in (*empty, "rate", "bandwidth")] == [None] * 9
+
+
 @pytest.mark.parametrize(
     ("n", "ns", "row", "limit"),
     [

@@ -8,6 +8,7 @@ import polars as pl
 
 from tracekit.core.findings import collect_recorded_messages
 from tracekit.core.ncu.roofline import HINT
+from tracekit.core.work.pointwise import COLLECTIVE
 from tracekit.errors import MissingTableError
 from tracekit.registry.analyses import REPORT, get_analysis
 from tracekit.registry.tables import count_rows
@@ -59,10 +60,14 @@ def roofline(inputs: FigureInputs) -> pl.DataFrame:
 
 
 def op_roofline(inputs: FigureInputs) -> pl.DataFrame:
-    """Return the ops of the report ``op_roofline`` with positive coordinates, which logarithmic axes require."""
+    """Return the ops of the report ``op_roofline`` with positive coordinates, which logarithmic axes require.
+
+    Collective operations have no roofline.
+    """
     if not count_rows(inputs.view.tables, "kernels"):
         raise MissingTableError("the capture has no kernels")
-    rows = inputs.view.report("op_roofline").frame().filter(pl.col("FLOP/Byte") > 0, pl.col("TFLOP/s") > 0)
+    rows = inputs.view.report("op_roofline").frame()
+    rows = rows.filter(pl.col("FLOP/Byte") > 0, pl.col("TFLOP/s") > 0, pl.col("Kind") != COLLECTIVE)
     if rows.is_empty():
         message = "the capture has no op whose work is known from the recorded shapes of its inputs"
         raise MissingTableError(message, hint=get_analysis("op_roofline", REPORT).recording_hint)

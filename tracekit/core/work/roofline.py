@@ -2,6 +2,8 @@
 
 The *bound* of an op is the longer of two times: its operations ÷ the peak rate of its type, and its bytes ÷ the
 bandwidth of the memory. No kernel that does the same work can be faster, unless its data is in a cache.
+
+Collective operations have no bound: their kernels wait for other ranks, and for the links between GPUs.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import polars as pl
 from tracekit.core.work.limits import FILLED, KERNEL_COLUMNS, SHORT_NS, fill_columns, measure_late_launches
 from tracekit.core.work.ops import compute_op_work
 from tracekit.core.work.peaks import MATRIX_KINDS, read_peaks
+from tracekit.core.work.pointwise import COLLECTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +28,7 @@ AT_ROOFLINE, GOOD_SHARE = 0.6, 0.8
 """Shares of a peak rate that good libraries reach: between 60 % and 80 %."""
 KEYS = ("name", "shapes", "types", "kind", "type")
 """The columns of ``OpWork.ops`` by which instances of ops are grouped."""
+_IS_COLLECTIVE = pl.col("kind").cast(pl.String) == COLLECTIVE
 _MAX_INTEGER = float(1 << 63)
 _SUMS = ("kernel_count", "gpu_time_ns", "flop", "bytes", "compute_ns", "memory_ns", "bound_ns", "measured_bound_ns")
 
@@ -102,9 +106,9 @@ def _compute_bounds(ops: pl.DataFrame, peaks: Mapping[int, Peaks]) -> pl.DataFra
     Returns:
         One row per op: ``rate``, ``bandwidth``, ``compute_ns``, ``memory_ns`` and ``bound_ns``. The bound of matrix
         products, convolutions and attention is unknown without the time of the computation, and that of other ops
-        without the time of the memory.
+        without the time of the memory. Collective operations have none of these.
     """
-    distinct = ops.select("device_id", "type", "kind").unique()
+    distinct = ops.filter(~_IS_COLLECTIVE).select("device_id", "type", "kind").unique()
     rates = [
         (device, type_, kind, peaks[device].get_rate(type_, kind), peaks[device].bandwidth)
         for device, type_, kind in distinct.iter_rows()
@@ -165,11 +169,16 @@ def _sum_or_null_expr(column: str) -> pl.Expr:
 
 
 def _limit_expr() -> pl.Expr:
-    """Return an expression for what limits ops: ``launch``, ``compute``, ``memory``, ``latency``, or null."""
+    """Return an expression for what limits ops: ``launch``, ``compute``, ``memory``, ``latency``, or null.
+
+    It is null for collective operations.
+    """
     is_at_roofline = pl.col("share") >= AT_ROOFLINE
     is_memory = pl.col("memory_ns").fill_null(0) > pl.col("compute_ns").fill_null(0)
     return (
-        pl.when(2 * pl.col("late_count") > pl.col("instances"))
+        pl.when(_IS_COLLECTIVE)
+        .then(None)
+        .when(2 * pl.col("late_count") > pl.col("instances"))
         .then(pl.lit("launch"))
         .when(is_at_roofline & is_memory)
         .then(pl.lit("memory"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.core.work.ops import are_shapes_recorded
+from tracekit.core.work.pointwise import COLLECTIVE
 from tracekit.errors import MissingTableError, TracekitError
 from tracekit.pages.values import NANOSECONDS, PERCENT, build_value, format_value
 from tracekit.registry.analyses import REPORT, get_analysis
@@ -25,8 +26,9 @@ LIMITS = {
     "latency": "Latency: the grids do not fill the GPU, or the kernels are short",
     "launch": "Launches: the GPU waits for them",
     None: "Below the roofline for another reason",
+    COLLECTIVE: "Collective operations: other ranks and links between GPUs, no roofline",
 }
-"""What limits ops, by the value of the report ``op_roofline``, in the order of the page."""
+"""What limits ops, by the value of the report ``op_roofline`` or the kind of the ops, in the order of the page."""
 _MAX_PROCESSES = 8
 
 
@@ -95,7 +97,10 @@ def _build_coverage_note(ops: pl.DataFrame, known: pl.DataFrame) -> Any:
 
 def _build_limits(known: pl.DataFrame) -> Any:
     """Return a table of the time of ops by what limits them."""
-    rows = known.group_by("Limited By").agg(pl.col("GPU Time (ns)", "Savable (ns)").sum(), pl.len())
+    limit = pl.when(pl.col("Kind") == COLLECTIVE).then(pl.lit(COLLECTIVE)).otherwise("Limited By")
+    above = pl.col("Savable (ns)")
+    above = pl.when(above.is_not_null().any()).then(above.sum())
+    rows = known.group_by(limit.alias("limit")).agg(pl.col("GPU Time (ns)").sum(), above, pl.len())
     times = {limit: row for limit, *row in rows.iter_rows()}
     total = int(known["GPU Time (ns)"].sum())
     shown = [
@@ -110,5 +115,6 @@ def _build_limits(known: pl.DataFrame) -> Any:
         "time_percent": "Time (%)",
         "savable_ns": "Above the roofline (ns)",
     }
-    frame = pl.DataFrame(shown, schema=list(titles), orient="row")
+    types = (pl.String, pl.Int64, pl.Int64, pl.Float64, pl.Int64)
+    frame = pl.DataFrame(shown, schema=dict(zip(titles, types, strict=True)), orient="row")
     return components.build_panel("What limits the ops", [grid.build_plain_table(frame, titles, "Ops by their limit")])
