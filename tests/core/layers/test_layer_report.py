@@ -5,9 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.builders.frames import declared
+from tests.builders.frames import declared, nvtx
 from tests.conftest import FIXTURES
-from tests.core.layers.test_replays import REPLAY
+from tests.core.layers.test_nodes import CALL, EVENT, frame
+from tests.core.layers.test_replays import GRAPH, KERNEL, REPLAY
 from tests.core.test_categories import compute_report
 
 INSIDE = FIXTURES / "layers" / "layers_inside.nsys-rep"
@@ -51,3 +52,14 @@ def test_rows_without_a_layer_say_why() -> None:
         None,
         "not known",
     ]
+
+
+def test_layers_of_emit_nvtx_are_named_without_the_arguments_of_their_calls() -> None:
+    names = [f"aten::mm, op_id = {number}, sizes = [[2, {number}], [3, 4]]" for number in (1, 2)]
+    calls = frame([(1, 1, 40, 60, "cudaGraphLaunch", 2)], CALL)
+    events = frame([(1, 1, 5, GRAPH, None), (1, 1, 15, GRAPH + 1, None)], EVENT)
+    kernels = frame([(0, 7, 1, 2, GRAPH), (7, 9, 1, 2, GRAPH + 1)], KERNEL)
+    ranges = nvtx(("a", 1, 0, 30), *((name, 1, start, start + 8) for name, start in zip(names, (2, 12), strict=True)))
+    tables = declared(api_calls=calls, kernels=kernels, nvtx_ranges=ranges, cuda_graph_node_events=events)
+    rows = compute_report(tables, "layer_gpu_sum").data
+    assert rows.select("path", "count", "total").rows() == [("a/aten::mm", 2, 9)]

@@ -41,6 +41,7 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.communication.calls import MPI, NCCL, SYNCHRONIZING, is_nccl_kernel_expr
 from tracekit.core.communication.matching import MATCHED
+from tracekit.core.ops.emit_nvtx import remove_arguments_expr
 from tracekit.core.relations import THREAD
 from tracekit.core.trees import ELLIPSIS
 
@@ -91,7 +92,6 @@ PHASE_COLUMNS: dict[str, type[pl.DataType]] = {
     "cpu_ns": pl.Int64,
     "gpu_ns": pl.Int64,
 }
-_NUMBERS = r", (?:op_id|seq|sizes|input_op_ids) = [^/]*"
 _TIMES = ("start_ns", "end_ns")
 _ITERATION = ("process_id", "iteration")
 MIN_LOST_SHARE = 0.1
@@ -337,7 +337,7 @@ def _compute_relative_paths(paths: pl.DataFrame) -> pl.Series:
     path, prefix = pl.col("path").cast(pl.String), (pl.col("loop").cast(pl.String) + "/").fill_null("")
     inside = path.cast(pl.Binary).bin.slice(prefix.str.len_bytes().cast(pl.Int64)).cast(pl.String, strict=False)
     shortened = pl.coalesce(path.str.extract(f"({ELLIPSIS}[^{ELLIPSIS}]*)$"), path)
-    relative = pl.when(path.str.starts_with(prefix)).then(inside).otherwise(shortened).str.replace_all(_NUMBERS, "")
+    relative = remove_arguments_expr(pl.when(path.str.starts_with(prefix)).then(inside).otherwise(shortened))
     return paths.join(
         distinct.with_columns(relative=relative),
         on=["loop", "path"],

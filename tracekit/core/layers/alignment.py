@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.layers.kernel_names import split_kernel_name
+from tracekit.core.ops.emit_nvtx import remove_arguments_expr
 from tracekit.core.series import decode_categories
 from tracekit.system.sorting import create_series, sort_and_deduplicate
 
@@ -50,8 +51,6 @@ MAX_KERNELS: Final = 1 << 20
 """Maximum number of kernels of a replay that is aligned."""
 MAX_SEQUENCES: Final = 512
 """Maximum number of distinct recorded sequences that are compared."""
-_ARGUMENTS: Final = r", (seq|op_id|sizes|input_op_ids) = .*"
-"""Regular expression for the arguments in names of ranges of ``emit_nvtx``, which differ between equal steps."""
 _CANDIDATES: Final = 3
 """Number of recorded sequences with which a replay is aligned: those with the most kernels in common."""
 _MIN_COMMON: Final = 0.2
@@ -341,7 +340,7 @@ def _number_layers(recorded: pl.DataFrame) -> Int32s:
     paths = recorded.select("sequence", pl.col("path").cast(pl.Categorical))
     distinct = paths.drop_nulls().unique(maintain_order=True)
     names = decode_categories(distinct["path"]).str.split("/")
-    split = distinct.with_columns(parts=names.list.eval(pl.element().str.replace(_ARGUMENTS, "")))
+    split = distinct.with_columns(parts=names.list.eval(remove_arguments_expr(pl.element())))
     first = pl.col("parts").list.first()
     split = split.with_columns(first=first, is_own=pl.col("sequence").n_unique().over(first) == 1)
     has_name = pl.col("first").filter("is_own").n_unique().over("sequence") == 1

@@ -11,9 +11,10 @@ from tracekit.core.correlate import Correlation
 from tracekit.core.graph_replays import GRAPH_NODE, graph_expr
 from tracekit.core.layers.alignment import MIN_CONFIDENCE
 from tracekit.core.layers.nodes import LAUNCH_PATTERN
+from tracekit.core.ops.emit_nvtx import remove_arguments_expr
 from tracekit.core.relations import CALL, OPERATIONS
 from tracekit.core.reports.numbers import percent_of_sum_expr, quotient_expr
-from tracekit.core.series import match_categories_expr
+from tracekit.core.series import map_categories_expr, match_categories_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
@@ -68,7 +69,8 @@ def _read_replayed_activities(frames: Frames, table: str) -> pl.DataFrame:
         rows = rows.hstack(Correlation(frames).compute_columns(table, _ADDED))
     is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains(LAUNCH_PATTERN))
     launches = frames("api_calls").filter(is_launch).select("api_call_id").collect().to_series()
-    path, confidence = pl.col("capture_path").cast(pl.String), pl.col("capture_confidence")
+    path = map_categories_expr(pl.col("capture_path"), remove_arguments_expr).cast(pl.String)
+    confidence = pl.col("capture_confidence")
     note = pl.when(path.is_not_null()).then(None).when(confidence >= MIN_CONFIDENCE).then(pl.lit(_OUTSIDE))
     is_launched = pl.col("api_call_id").is_in(launches.implode()).fill_null(value=False)
     return rows.filter(pl.col("node").is_not_null() | is_launched).select(
