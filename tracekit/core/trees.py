@@ -43,12 +43,19 @@ MIN_TOTAL_CHARS, CHARS_PER_INPUT_CHAR, NODE_CHARS = 1 << 26, 4, 32
 the tree, if that is more. The size of a tree is the number of characters of its distinct parts, and ``NODE_CHARS`` per
 node."""
 ELLIPSIS = "…"
+_ARGUMENTS = r", (?:seq|op_id|sizes|input_op_ids) = [^/]*"
+"""Regular expression for what ``emit_nvtx`` appends to the names of ops."""
 _HASH_BYTES = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _BLOCKS_PER_LEVEL = 8
 _KEY = ["up", "part"]
 _ROOT = {"up": [None], "part": [""], "level": [0]}
 _NODE = {"up": pl.Int64(), "part": pl.Categorical(), "level": pl.Int64()}
+
+
+def remove_arguments_expr(paths: pl.Expr) -> pl.Expr:
+    """Return an expression that removes the arguments of ``emit_nvtx`` from paths. They differ between equal steps."""
+    return paths.str.replace_all(_ARGUMENTS, "")
 
 
 def combine_with_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) -> pl.Series:

@@ -41,9 +41,8 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.communication.calls import MPI, NCCL, SYNCHRONIZING, is_nccl_kernel_expr
 from tracekit.core.communication.matching import MATCHED
-from tracekit.core.ops.emit_nvtx import remove_arguments_expr
 from tracekit.core.relations import THREAD
-from tracekit.core.trees import ELLIPSIS
+from tracekit.core.trees import ELLIPSIS, remove_arguments_expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -25,8 +25,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.layers.kernel_names import split_kernel_name
-from tracekit.core.ops.emit_nvtx import remove_arguments_expr
 from tracekit.core.series import decode_categories
+from tracekit.core.trees import remove_arguments_expr
 from tracekit.system.sorting import create_series, sort_and_deduplicate
 
 if TYPE_CHECKING:

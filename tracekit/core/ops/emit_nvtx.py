@@ -58,17 +58,11 @@ _EVALUATES = "autograd::engine::evaluate_function: "
 _SIZES, _INPUT_IDS = ", sizes = [", ", input_op_ids = ["
 _SHAPES = r", sizes = (\[[\[\]\d, ]*\])"
 _ARGUMENTS = r", (?:seq = |op_id = |sizes = \[|input_op_ids = \[)"
-_ARGUMENTS_IN_PATH = r", (?:seq|op_id|sizes|input_op_ids) = [^/]*"
 _SCOPE = r"[.#]"
 _QUALIFIED = r"^[a-z_]\w*(?:::\w+)+$"
 _BACKWARD = r"(?:Backward|Backwards)\d*$"
 _UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach)_[^/]*$"
 _KEY = ["process_id", "sequence_number"]
-
-
-def remove_arguments_expr(paths: pl.Expr) -> pl.Expr:
-    """Return an expression that removes the arguments from the names in paths, which differ between equal steps."""
-    return paths.str.replace_all(_ARGUMENTS_IN_PATH, "")
 
 
 def parse_op_markers(texts: pl.Series) -> pl.DataFrame:

@@ -11,10 +11,10 @@ from tracekit.core.correlate import Correlation
 from tracekit.core.graph_replays import GRAPH_NODE, graph_expr
 from tracekit.core.layers.alignment import MIN_CONFIDENCE
 from tracekit.core.layers.nodes import LAUNCH_PATTERN
-from tracekit.core.ops.emit_nvtx import remove_arguments_expr
 from tracekit.core.relations import CALL, OPERATIONS
 from tracekit.core.reports.numbers import percent_of_sum_expr, quotient_expr
 from tracekit.core.series import map_categories_expr, match_categories_expr
+from tracekit.core.trees import remove_arguments_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
