@@ -8,6 +8,7 @@ import tracekit as tk
 from tests.builders.frames import declared, nvtx
 from tracekit.core.correlate import Correlation
 from tracekit.core.graph_replays import OUTSIDE, WHOLE, align_captures, list_recorded_kernels, list_replayed_kernels
+from tracekit.core.layers.nodes import INFERRED_CONFIDENCE
 from tracekit.core.relations import OPERATIONS
 from tracekit.core.reports.replays import graph_alignment
 from tracekit.core.reports.report import Request
@@ -149,4 +150,29 @@ def test_replays_of_a_captured_stream_without_ids_of_nodes() -> None:
     paths = capture.compute_columns("kernels", ["capture_path", "capture_confidence"])
     layers = ["layer 0", "layer 1", "layer 0"]
     assert paths["capture_path"].cast(pl.String).to_list() == [*layers, *layers, None]
-    assert paths["capture_confidence"].to_list() == [1.0] * 6 + [None]
+    assert paths["capture_confidence"].to_list() == [INFERRED_CONFIDENCE] * 6 + [None]
+
+
+@pytest.mark.parametrize(
+    ("replays", "direct", "is_known"),
+    [
+        ((("a", 1), ("a", 1)), None, True),
+        ((("a", 1), ("b", 1)), None, False),  # two graphs, one capture
+        ((("a", 1), ("a", 2)), None, False),  # the names are equal, but the launch shapes are not
+        ((("a", 1), ("a", 1)), "cudaLaunchKernel", True),
+        ((("a", 1), ("a", 1)), "cuLaunchKernelEx", False),  # the captured call launched another kernel
+    ],
+)
+def test_captures_and_replays_without_ids_must_fit_one_to_one(replays, direct, is_known) -> None:
+    captured = ((20, 1, "cudaStreamBeginCapture"), (22, 2, "cudaLaunchKernel"), (24, 3, "cudaStreamEndCapture"))
+    launches = [(10, 5, direct)] if direct else []
+    rows = [(40 + 5 * i, 7, 30 + 5 * i, name, None) for i, (name, _) in enumerate(replays)]
+    ran = kernels(*rows, *((12, 7, 5, "a", None) for _ in launches))
+    capture = correlated(
+        api_calls=calls(*launches, *captured, (30, 30, "cudaGraphLaunch"), (35, 35, "cudaGraphLaunch")),
+        kernels=ran.with_columns(grid_x=pl.Series([*(grid for _, grid in replays), *(1 for _ in launches)])),
+        nvtx_ranges=nvtx(("layer 0", 1, 21, 25)),
+    )
+    paths = capture.compute_columns("kernels", ["capture_path", "capture_confidence"])[:2]
+    assert paths["capture_path"].cast(pl.String).to_list() == [*(["layer 0"] * 2 if is_known else [None] * 2)]
+    assert paths["capture_confidence"].to_list() == [INFERRED_CONFIDENCE if is_known else None] * 2

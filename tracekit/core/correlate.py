@@ -665,14 +665,14 @@ class CapturedNodes:
     def columns(self) -> pl.DataFrame:
         """The columns of each node whose names begin with ``capture_``.
 
-        The confidence is 1 if the node was created while API calls were recorded, because ranges were recorded, too. If
-        the node was created earlier, its ranges are not known.
+        The confidence is that in the creation, if API calls were recorded at that time, because ranges were recorded,
+        too. If the node was created earlier, its ranges are not known.
         """
         calls = self.frames("api_calls").group_by(THREAD[0]).agg(pl.col("start_ns").min()).collect()
         first = self.nodes.join(calls, on=THREAD[0], how="left", maintain_order="left")["start_ns"]
         range_id, path = (self.creations.compute_column(name) for name in ("range_id", "range_path"))
         is_known = range_id.is_not_null() | (self.nodes[CREATED] >= first).fill_null(value=False)
-        confidence = pl.select(pl.when(is_known).then(1.0)).to_series()
+        confidence = self.nodes.select(pl.when(is_known).then("confidence")).to_series()
         return pl.DataFrame([v.alias(n) for n, v in zip(CAPTURE_COLUMNS, (range_id, path, confidence), strict=True)])
 
 

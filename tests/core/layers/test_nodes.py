@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.frames import declared, nvtx
 from tracekit.core.correlate import Correlation
-from tracekit.core.layers.nodes import number_nested_nodes
+from tracekit.core.layers.nodes import INFERRED_CONFIDENCE, number_nested_nodes
 
 FIXTURES, NOTHING = "fixtures/layers", nullcontext()
 COLUMNS = ["capture_range_id", "capture_path", "capture_confidence"]
@@ -164,7 +164,7 @@ def test_the_order_of_captured_calls_tells_layers_where_nodes_have_no_events(cal
     tables = {"api_calls": frame(calls, CALL), "nvtx_ranges": LAYERS, **replay(*ran)}
     rows = compute(**tables)
     assert [path for _, path, _ in rows] == paths
-    assert [confidence for *_, confidence in rows] == [1.0 if path else None for path in paths]
+    assert [confidence for *_, confidence in rows] == [INFERRED_CONFIDENCE if path else None for path in paths]
 
 
 def test_a_graph_that_ran_before_a_capture_was_captured_earlier() -> None:

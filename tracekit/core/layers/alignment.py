@@ -117,7 +117,7 @@ _GOOD_SHARE: Final = 0.7
 _MAX_LOG_ODDS: Final = 500.0
 _BAG_LEVELS: Final = (0, 2)
 _BINS: Final = 1024
-_MAX_COUNTS: Final = 1 << 29
+_MAX_COUNTS: Final = 1 << 28
 """Maximum number of counts of names that are compared to find candidates. Further replays are not aligned."""
 _MAX_ANCHORS: Final = 4096
 
@@ -449,15 +449,17 @@ class _PatternAligner:
         if not self._sequences:
             return []
         ratio = codes.shape[1] / self._sizes
-        copies = np.where(ratio >= _TILED_RATIO, np.ceil(ratio), 1).astype(np.int64)
+        copies = np.where(ratio >= _TILED_RATIO, np.ceil(ratio), 1).astype(np.int32)
         bags = []
         for level, recorded in zip(_BAG_LEVELS, self._bags, strict=True):
             counts = _count_codes(codes[level])
             bins = np.flatnonzero(counts)
             bags.append((counts[bins, None], recorded[bins]))
             self._counts += len(bins) * len(self._sequences)
-        copies = np.where(_find_repeated(*bags[-1], copies), copies, 1)
-        common = [np.minimum(own, copies * recorded).sum(axis=0) / codes.shape[1] for own, recorded in bags]
+        if copies.max() > 1:
+            copies = np.where(_find_repeated(*bags[-1], copies), copies, 1)
+            bags = [(own, copies * recorded) for own, recorded in bags]
+        common = [np.minimum(own, recorded).sum(axis=0) / codes.shape[1] for own, recorded in bags]
         scores = common[0] + common[1] - 0.05 * np.abs(np.log(ratio / copies))
         scores[common[-1] < _MIN_COMMON] = -np.inf
         best = np.argsort(-scores, kind="stable")[:_CANDIDATES]
@@ -486,12 +488,12 @@ class _PatternAligner:
         return max(matches, key=lambda match: match.log_odds)
 
 
-def _count_codes(codes: Int32s) -> Int64s:
+def _count_codes(codes: Int32s) -> Int32s:
     """Return how many codes fall into each of a fixed number of bins."""
-    return np.bincount(codes % _BINS, minlength=_BINS)
+    return np.bincount(codes % _BINS, minlength=_BINS).astype(np.int32)
 
 
-def _find_repeated(counts: Int64s, recorded_counts: Int64s, copies: Int64s) -> npt.NDArray[np.bool_]:
+def _find_repeated(counts: Int32s, recorded_counts: Int32s, copies: Int32s) -> npt.NDArray[np.bool_]:
     """Return which recorded steps a replay may repeat: all names of both occur about as often as in so many steps.
 
     Otherwise, the replay is not several steps, but for example a step of a program with more layers.

@@ -11,16 +11,19 @@ numbers after those of its own nodes, in the order of the ids of the graphs. The
 
 If the creation of the nodes of a graph was not recorded, its activities are compared with the calls between the begin
 and the end of a stream capture that launched nothing at once: the n-th node belongs to the n-th of these calls. This is
-done only if the kinds of all nodes and calls agree, if no other graph or capture has the same sequence of kinds, and if
-the graph did not run before the capture.
+done only if the kinds of all nodes and calls agree, if no other graph or capture has the same sequence of kinds, if the
+graph did not run before the capture, and if no kernel was launched elsewhere only by API functions other than that of
+its call. A graph that was captured before the recording may still have the same sequence as another one that was
+captured during it and never ran, so the confidence is ``INFERRED_CONFIDENCE``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from tracekit.core.layers.alignment import SHAPE
 from tracekit.core.relations import CALL, OPERATIONS, THREAD
 from tracekit.core.series import match_categories_expr
 from tracekit.system.sorting import iterate_row_blocks
@@ -35,6 +38,8 @@ NODE = ("process_id", "graph_node_id")
 """Columns that identify a node of a graph."""
 CREATED = "created_ns"
 ORIGINAL = "original_graph_node_id"
+INFERRED_CONFIDENCE: Final = 0.9
+"""Confidence in the layers of nodes that were matched with captured calls by their order."""
 LAUNCH_PATTERN = "(?i)graphlaunch"
 """Regular expression that matches API functions that launch a graph."""
 _FIRST_NUMBER = 1 << 30
@@ -107,7 +112,8 @@ def find_node_creations(frames: Frames, read_nodes: Callable[[str], pl.DataFrame
         read_nodes: Function that returns the columns ``NODE`` of the activities of a table.
 
     Returns:
-        One row per node: ``NODE``, ``thread_id`` and ``created_ns``. Both are null if they are not known.
+        One row per node: ``NODE``, ``thread_id``, ``created_ns`` and ``confidence``. These are null if they are not
+        known.
     """
     events = frames(EVENTS).select(*NODE, "thread_id", "start_ns", ORIGINAL).collect()
     calls = frames("api_calls").select(*CALL, "thread_id", "start_ns", "end_ns", "name").collect()
@@ -117,21 +123,27 @@ def find_node_creations(frames: Frames, read_nodes: Callable[[str], pl.DataFrame
     nodes = nodes.join(originals, on=NODE, how="left")
     created = select_created_nodes(events, calls).rename({"graph_node_id": "original"})
     nodes = nodes.join(created, on=["process_id", "original"], how="left")
+    nodes = nodes.with_columns(confidence=pl.when(pl.col(CREATED).is_not_null()).then(1.0))
     lost = nodes.filter(pl.col(CREATED).is_null())
     if lost.height:
         launched = pl.concat(rows.select(CALL) for rows in ran.values())
         captured = _list_captured_calls(calls.join(launched, on=CALL, how="anti"), events)
         times = pl.concat(ran[t].select(NODE).hstack(frames(t).select("start_ns").collect()) for t in OPERATIONS)
         starts = times.join(lost.select(NODE), on=NODE, how="semi").group_by(NODE).agg(pl.col("start_ns").min())
-        nodes = nodes.update(_match_nodes_with_calls(lost.join(starts, on=NODE), captured), on=NODE)
-    return nodes.select(*NODE, "thread_id", CREATED)
+        matches = _match_nodes_with_calls(lost.join(starts, on=NODE), captured)
+        if matches.height:
+            kernels = ran["kernels"].hstack(frames("kernels").select("name").collect())
+            matches = _drop_contradictions(matches, kernels, calls)
+        nodes = nodes.update(matches.with_columns(confidence=pl.lit(INFERRED_CONFIDENCE)), on=NODE)
+    return nodes.select(*NODE, "thread_id", CREATED, "confidence")
 
 
 def number_replayed_activities(frames: Frames) -> dict[str, pl.Series]:
     """Return ids for the nodes of graphs whose ids were not recorded, by table. It is empty if no ids are missing.
 
     The PyTorch profiler, for example, may record only which call replayed an activity. Replays of equal activities get
-    equal ids: a number of the graph in the high bits, and the number of the activity in the order of starts.
+    equal ids: a number of the graph in the high bits, and the number of the activity in the order of starts. Activities
+    are equal if their names, launch shapes and sizes are, and the ids of their graphs if they were recorded.
 
     Returns:
         The id of each activity, in the order of the table, or null if its node has a recorded id, or if no call that
@@ -147,9 +159,11 @@ def number_replayed_activities(frames: Frames) -> dict[str, pl.Series]:
     counts: list[int] = []
     for table in OPERATIONS:
         frame = frames(table)
-        name = pl.col("name").hash() if table == "kernels" else pl.lit(None, pl.UInt64)
+        contents = ("name", *SHAPE) if table == "kernels" else ("bytes",)
+        graph_id = {"graph_id"} & {*frame.collect_schema().names()}
+        content = pl.struct(pl.col(*contents, *graph_id).to_physical()).hash()
         row = pl.int_range(pl.len(), dtype=pl.UInt32) + sum(counts)
-        rows = frame.select(*CALL, "start_ns", name=name, kind=pl.lit(table), row=row, is_unknown=is_unknown)
+        rows = frame.select(*CALL, "start_ns", content=content, kind=pl.lit(table), row=row, is_unknown=is_unknown)
         unknown = rows.filter("is_unknown").collect()
         tables.append(unknown.join(launches, on=CALL, how="semi", maintain_order="left"))
         counts.append(int(frame.select(pl.len()).collect().item()))
@@ -158,7 +172,7 @@ def number_replayed_activities(frames: Frames) -> dict[str, pl.Series]:
         return {}
     ordered = replayed.sort(*CALL, "start_ns", maintain_order=True)
     ordered = ordered.with_columns(number=pl.int_range(pl.len()).over(CALL))
-    content = pl.struct("kind", "name", "number").hash()
+    content = pl.struct("kind", "content", "number").hash()
     graph = pl.struct("process_id", hash=content.sum().over(CALL), size=pl.len().over(CALL)).hash().rank("dense")
     ordered = ordered.with_columns(id=(_FIRST_NUMBER + graph.cast(pl.Int64)) * (1 << 32) + pl.col("number"))
     ids = pl.repeat(None, sum(counts), dtype=pl.Int64, eager=True).scatter(ordered["row"], ordered["id"])
@@ -187,8 +201,11 @@ def select_created_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFr
 
 def select_calls(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Return the thread and the times of the API calls whose names match a regular expression, in order of start."""
-    matches = match_categories_expr(pl.col("name"), lambda names: names.str.contains(pattern))
-    return calls.filter(matches).select(*THREAD, "start_ns", "end_ns").sort("start_ns")
+    return calls.filter(_match_names_expr(pattern)).select(*THREAD, "start_ns", "end_ns").sort("start_ns")
+
+
+def _match_names_expr(pattern: str) -> pl.Expr:
+    return match_categories_expr(pl.col("name"), lambda names: names.str.contains(pattern))
 
 
 def _find_enclosing_calls(points: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -249,3 +266,23 @@ def _match_nodes_with_calls(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.Data
     of_graphs, of_calls = (rows.filter(pl.struct(key).is_unique()) for rows in (of_graphs, of_calls))
     matches = of_graphs.join(of_calls, on=key).filter(pl.col(CREATED).list.max() < pl.col("start_ns"))
     return matches.select("process_id", "thread_id", "graph_node_id", CREATED).explode("graph_node_id", CREATED)
+
+
+def _drop_contradictions(matches: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the matches of the graphs whose kernels were launched elsewhere by the API functions of their calls.
+
+    Args:
+        matches: The result of ``_match_nodes_with_calls``.
+        kernels: All kernels: ``CALL``, ``graph_node_id`` and ``name``.
+        calls: All API calls.
+    """
+    function = ["process_id", "name", "function"]
+    launches = calls.filter(_match_names_expr(_CAPTURED_CALLS["kernels"])).rename({"name": "function"})
+    direct = kernels.join(launches, on=CALL).select(function).unique()
+    names = kernels.join(matches, on=NODE, how="semi").select(*NODE, "name").unique()
+    pairs = matches.join(launches, left_on=[*THREAD, CREATED], right_on=[*THREAD, "start_ns"]).join(names, on=NODE)
+    others = pairs.join(direct, on=function[:2], how="semi").join(direct, on=function, how="anti")
+    graph = ["process_id", _GRAPH.alias("graph")]
+    return matches.join(
+        others.select(graph).unique(), left_on=["process_id", _GRAPH], right_on=["process_id", "graph"], how="anti"
+    )
