@@ -106,6 +106,9 @@ def test_operations_of_a_model() -> None:
         assert work is not None
         assert work.model_flop == FLOP
         assert work.flop == {"True": FLOP // 2, "False": FLOP}.get(values[5] if values else "")
+    work = compute_work(OpCall("FlashAttnFunc", (Q_P, K_P, K_P), (BF16,) * 3))
+    assert work is not None
+    assert (work.flop, work.model_flop) == (None, FLOP)
     for values in (flags(11, "True"), ()):
         work = compute_work(OpCall(back, (Q, Q, K, K), (BF16,) * 4, values))
         assert work is not None
