@@ -15,6 +15,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.exporters.test_perfetto_trace import decoded
+from tracekit.errors import UnknownFormatError
 from tracekit.sets import load_many
 
 pytestmark = pytest.mark.core
@@ -224,3 +225,26 @@ def test_a_graph_that_was_captured_in_a_trace_of_pytorch() -> None:
         assert memsets["capture_path"].cast(pl.String).str.extract(OUTER).to_list() == blocks[::10] * 4
         projected = dict(trace.stats("nvtx_gpu_proj_sum").select("Range", "Range Instances").rows())
         assert [projected[f"user_annotation:layer {i}"] for i in range(4)] == [4] * 4
+
+
+def test_a_second_capture_without_kernels_or_ranges_is_named(tmp_path: Path) -> None:
+    with tk.load(INSIDE) as trace, tk.load(FIXTURES / "layers" / "layers_eager.nsys-rep") as eager:
+        eager.select(tables=["kernels", "api_calls"]).export(tmp_path / "eager", format="parquet")
+        for path, missing in (
+            (FIXTURES / "ncu" / "ncu_basic.ncu-rep", "kernels"),
+            (tmp_path / "eager", "ranges around the launches of its kernels"),
+        ):
+            with pytest.warns(
+                tk.TracekitWarning, match=f"{path.name}: this capture has no {missing}, so the layers of"
+            ):
+                notes = trace.with_layers(path).stats("layer_gpu_sum")["Note"]
+            shown = (
+                "not known: the second capture does not show it" if missing == "kernels" else "outside of all ranges"
+            )
+            assert notes.unique().to_list() == [shown]
+
+
+@pytest.mark.parametrize("layers", [None, 5, "", b"x"])
+def test_layers_must_name_a_capture(layers: object, plain: tk.Trace) -> None:
+    with pytest.raises(UnknownFormatError, match="layers cannot be"):
+        plain.with_layers(layers)

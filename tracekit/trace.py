@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar, cast
 
 from tracekit import registry, schemas
 from tracekit.core.select import create_condition
-from tracekit.errors import MissingTableError, TracekitError, warn
+from tracekit.errors import MissingTableError, TracekitError, UnknownFormatError, warn
 from tracekit.plan import (
     Aggregation,
     Correlate,
@@ -590,6 +590,9 @@ class Trace:
             The layered trace. Copied ranges have a ``captured_range_id``, and moved activities have a ``launch_ns``. A
             warning states which replays have no layers, and why.
 
+        Raises:
+            UnknownFormatError: ``layers`` is neither ``capture`` nor a path nor a trace.
+
         Examples:
             >>> import tracekit as tk
             >>> layered = tk.load("fixtures/layers/layers_inside.nsys-rep").with_layers()
@@ -599,6 +602,9 @@ class Trace:
         """
         if layers == CAPTURE:
             return self._with_steps(UseLayers())
+        if layers == "" or not isinstance(layers, str | os.PathLike | Trace):
+            hint = "pass capture, the path of a second capture, or its trace"
+            raise UnknownFormatError(f"layers cannot be {layers!r}", hint=hint)
         recorded = layers if isinstance(layers, Trace) else load(layers)
         plan = get_trace_view(recorded).plan
         if recorded is not layers:

@@ -33,3 +33,7 @@ def test_the_command_line_writes_layers(run: Run, tmp_path: Path) -> None:
         "rows", INSIDE, "nvtx_ranges", "--rank", f"{INSIDE.name}=0", "--layers", "capture", "--format", "csv"
     ).text
     assert ranks.count("layer 3") == 1 + 8
+
+
+def test_the_name_of_the_second_capture_must_not_be_empty(run: Run) -> None:
+    assert "the name is empty: pass capture or FILE" in run("correlate", INSIDE, "--layers", "", status=2).stderr

@@ -144,6 +144,16 @@ class CaptureType(click.Path):
         return path if is_url(path) else Path(path)
 
 
+class LayersType(CaptureType):
+    """The type of ``--layers``: ``capture``, or an argument that names a capture."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return an argument that names a capture. It must not be empty, because a path would be this folder."""
+        if value == "":
+            self.fail("the name is empty: pass capture or FILE", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 CAPTURE = CaptureType(path_type=Path)
 inputs_argument = click.argument("paths", metavar="IN...", nargs=-1, required=True, type=CAPTURE)
 input_argument = click.argument("path", metavar="IN", type=CAPTURE)
@@ -237,7 +247,7 @@ def get_layers() -> CapturePath | None:
 layers_option = click.option(
     "--layers",
     metavar="capture|FILE",
-    type=CAPTURE,
+    type=LayersType(path_type=Path),
     expose_value=False,
     callback=_store_layers,
     help="Place the ranges in which CUDA graphs were captured inside the replays of the graphs, so that kernels of "

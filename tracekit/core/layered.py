@@ -17,7 +17,12 @@ from tracekit.core.correlate import CapturedNodes, Correlation, Moments
 from tracekit.core.graph_replays import CaptureAlignment, align_captures
 from tracekit.core.layers.alignment import MIN_CONFIDENCE
 from tracekit.core.layers.nodes import LAUNCH_PATTERN, select_calls
-from tracekit.core.layers.notes import describe_unknown_layers, describe_whole_graphs, describe_whole_replays
+from tracekit.core.layers.notes import (
+    describe_unknown_layers,
+    describe_unsuitable_capture,
+    describe_whole_graphs,
+    describe_whole_replays,
+)
 from tracekit.core.layers.replays import Places, ReplayLayout, place_ranges
 from tracekit.core.relations import LAUNCH, OPERATIONS, THREAD
 from tracekit.core.series import match_categories_expr
@@ -27,6 +32,7 @@ from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tracekit.core.correlate import Frames
 
@@ -58,6 +64,10 @@ class LayerSource(ABC):
     @abstractmethod
     def compute_columns(self, table: str) -> pl.DataFrame:
         """Return the columns of the activities of a table whose names begin with ``capture_``."""
+
+    def find_missing_data(self) -> str | None:
+        """Return what a second capture does not contain, without which it cannot tell layers, or None."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,13 @@ class AlignedLayers(LayerSource):
         place, confidence = self.find_places(table), self._alignment.activities[table]["confidence"]
         no_ids = pl.repeat(None, len(place), dtype=pl.Int64, eager=True)
         return pl.DataFrame({_RANGE_ID: no_ids, _PATH: self._paths.gather(place), _CONFIDENCE: confidence})
+
+    def find_missing_data(self) -> str | None:
+        """Return ``kernels`` or ``ranges around the launches of its kernels``, or None if the capture has both."""
+        points = self._recorded_points
+        if points.is_empty():
+            return "kernels"
+        return "ranges around the launches of its kernels" if points["range_row"].null_count() == len(points) else None
 
     @unlocked_property
     def _alignment(self) -> CaptureAlignment:
@@ -218,10 +235,12 @@ class LayeredCapture:
         frames: Function that returns the recorded table with a given name.
         recorded_frames: The same function of a second capture, from which the ranges come. If None, they are those of
             the capture itself.
+        recorded_path: The file or folder of the second capture, for messages.
     """
 
     frames: Frames
     recorded_frames: Frames | None = None
+    recorded_path: Path | None = None
 
     def compute_activity_columns(self, table: str, names: Sequence[str]) -> pl.DataFrame:
         """Return columns that layers add to a table of activities.
@@ -288,14 +307,34 @@ class LayeredCapture:
             is_node |= launches.gather(calls).fill_null(value=False)
             is_known = self._source.compute_columns(table)[_CONFIDENCE] >= MIN_CONFIDENCE
             known, node_count = known + int((is_node & is_known).sum()), node_count + int(is_node.sum())
-        if known < node_count:
+        missing = self._source.find_missing_data() if node_count else None
+        if missing is not None:
+            warn(describe_unsuitable_capture(missing, node_count), path=self.recorded_path)
+        elif known < node_count:
             warn(describe_unknown_layers(node_count - known, node_count, is_aligned=self.recorded_frames is not None))
         if layout.whole_count:
-            warn(describe_whole_replays(layout.whole_count, layout.replay_count))
+            warn(describe_whole_replays(layout.whole_count, layout.replay_count, self._count_replays_with_copies()))
         graph = pl.struct("process_id", "graph_id").n_unique().alias("graphs")
         executions, graphs = self.frames("graph_launches").select(pl.len(), graph).collect().row(0)
         if executions:
             warn(describe_whole_graphs(executions, graphs))
+
+    def _count_replays_with_copies(self) -> int:
+        """Return the number of replays inside of which ranges with the names of captured ranges were recorded.
+
+        No program has a range inside of such a call, but a file that was written from a trace with layers does.
+        """
+        source = self._source
+        captured = source.capture.ranges.push_pop_ranges["row"].gather(source.places.points["range_row"].unique())
+        names = source.capture.frames(RANGES).select("name").collect().to_series().cast(pl.String).gather(captured)
+        is_launch = match_categories_expr(pl.col("name"), lambda names: names.str.contains(LAUNCH_PATTERN))
+        calls = self.frames("api_calls").filter(is_launch).select(*THREAD, "start_ns", "api_call_id", call_end="end_ns")
+        ranges = self.frames(RANGES).filter(pl.col("kind") == "push_pop").select(*THREAD, *_TIMES, "name").collect()
+        ranges = ranges.filter(pl.col("name").cast(pl.String).is_in(names.drop_nulls().implode())).sort("start_ns")
+        inside = ranges.join_asof(
+            calls.collect().sort("start_ns"), on="start_ns", by=THREAD, check_sortedness=False
+        ).filter(pl.col("end_ns") < pl.col("call_end"))
+        return inside["api_call_id"].n_unique()
 
     @unlocked_property
     def _launches(self) -> dict[str, pl.DataFrame]:

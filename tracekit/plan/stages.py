@@ -18,6 +18,7 @@ from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import polars as pl
     import pyarrow as pa
@@ -165,9 +166,11 @@ class Layered(Stage):
 
     computed = (RANGES,)
 
-    def __init__(self, base: CachedTables, recorded: CachedTables | None = None) -> None:
+    def __init__(
+        self, base: CachedTables, recorded: CachedTables | None = None, recorded_path: Path | None = None
+    ) -> None:
         super().__init__(base)
-        self._recorded = recorded
+        self._recorded, self._recorded_path = recorded, recorded_path
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the columns that layers add."""
@@ -214,7 +217,7 @@ class Layered(Stage):
 
         if recorded is None:
             return LayeredCapture(frames, present_programs(frames))
-        return LayeredCapture(frames, lambda name: scan_table(recorded, name))
+        return LayeredCapture(frames, lambda name: scan_table(recorded, name), self._recorded_path)
 
 
 class Correlated(Stage):

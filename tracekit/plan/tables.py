@@ -55,7 +55,8 @@ def _build_tables_without_rollup(plan: Plan) -> CachedTables:
         return SelectedTables(get_tables(replace(plan, tables=None)), plan.tables)
     if plan.layers is None:
         return plan.source
-    return Layered(plan.source, None if plan.layers.recorded is None else get_tables(plan.layers.recorded))
+    recorded = plan.layers.recorded
+    return Layered(plan.source, *(() if recorded is None else (get_tables(recorded), recorded.source.path)))
 
 
 def _select_tables(plan: Plan, tables: CachedTables) -> CachedTables:

@@ -114,6 +114,7 @@ class TraceView:
             create_rollup=self._read_rollup if analysis.input == "diagnosis" else lambda: get_rollup(self.plan),
             has_chosen_steps=self.plan.rollup is not None,
             rank_plans=rank_plans,
+            has_second_capture=self.plan.layers is not None and self.plan.layers.recorded is not None,
         )
         return reports.compute(analysis, request, self._prefetch_used_columns)
 

@@ -123,6 +123,15 @@ def test_what_has_no_layers_is_counted_and_said() -> None:
     assert "--cuda-graph-trace=node" in texts[2]
 
 
+def test_replays_that_were_written_with_layers_say_so() -> None:
+    ranges = nvtx(("a", 1, 4, 8), ("a", 1, 21, 22), ("a", 1, 23, 25))
+    calls = frame([(1, 1, 20, 40, "cudaGraphLaunch", 2)], CALL)
+    tables = {**REPLAY, "nvtx_ranges": ranges, "api_calls": calls, "kernels": REPLAY["kernels"].head(1)}
+    with pytest.warns(TracekitWarning) as issued:
+        assert LayeredCapture(declared(**tables)).layout.whole_count == 1
+    assert "1 of 1 replays of CUDA graphs contain the ranges of their layers already" in str(issued[0].message)
+
+
 def test_ids_of_copies_must_fit() -> None:
     tables = {**REPLAY, "nvtx_ranges": REPLAY["nvtx_ranges"].with_columns(range_id=pl.lit((1 << 63) - 1))}
     with pytest.warns(TracekitWarning), pytest.raises(TracekitError, match="has the last id"):

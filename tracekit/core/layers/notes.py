@@ -23,6 +23,20 @@ def describe_unknown_layers(unknown_count: int, node_count: int, *, is_aligned: 
     )
 
 
+def describe_unsuitable_capture(missing: str, unknown_count: int) -> str:
+    """Return a sentence about a second capture that cannot tell layers.
+
+    Args:
+        missing: What the second capture does not contain.
+        unknown_count: Number of the activities of graphs.
+    """
+    return (
+        f"this capture has no {missing}, so the layers of {unknown_count:,} activities of CUDA graphs are not known. "
+        "Hint: record a run of the same program with ranges around its layers, such as those of "
+        "torch.autograd.profiler.emit_nvtx, with nsys profile --trace=cuda,nvtx"
+    )
+
+
 def describe_whole_graphs(execution_count: int, graph_count: int) -> str:
     """Return a sentence about graphs whose executions were recorded as wholes."""
     return (
@@ -32,8 +46,20 @@ def describe_whole_graphs(execution_count: int, graph_count: int) -> str:
     )
 
 
-def describe_whole_replays(whole_count: int, replay_count: int) -> str:
-    """Return a sentence about replays inside of which no ranges are placed."""
+def describe_whole_replays(whole_count: int, replay_count: int, copy_count: int) -> str:
+    """Return a sentence about replays inside of which no ranges are placed.
+
+    Args:
+        whole_count: Number of these replays.
+        replay_count: Number of all replays with layers.
+        copy_count: Number of replays that were recorded with copies of the ranges.
+    """
+    if copy_count >= whole_count:
+        return (
+            f"{whole_count:,} of {replay_count:,} replays of CUDA graphs contain the ranges of their layers already, "
+            "because this file was written from a trace with layers, but without the launches inside of the ranges. "
+            "Hint: use the layers of the original capture"
+        )
     return (
         f"no ranges are placed inside of {whole_count:,} of {replay_count:,} replays of CUDA graphs, because their API "
         "calls are too short, or because other ranges begin or end during the calls"

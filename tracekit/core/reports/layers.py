@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _OUTSIDE = "outside of all ranges"
 _UNKNOWN = "not known: take the layers from a second capture, with --layers FILE"
+_NOT_ALIGNED = "not known: the second capture does not show it"
 _WHOLE = "recorded as a whole: record nodes with nsys profile --cuda-graph-trace=node"
 _ADDED = (*schemas.LAYER_COLUMNS, "api_call_id")
 _GROUP = ("process_id", "graph", "path", "note")
@@ -31,7 +32,8 @@ def layer_gpu_sum(request: Request) -> pl.DataFrame:
 
     The duration of each activity counts once, in the row of its graph and of all of its ranges.
     """
-    rows = pl.concat([_read_replayed_activities(request.frames, table) for table in OPERATIONS])
+    unknown = _NOT_ALIGNED if request.has_second_capture else _UNKNOWN
+    rows = pl.concat([_read_replayed_activities(request.frames, table, unknown) for table in OPERATIONS])
     wholes = request.frames("graph_launches").select(
         "process_id",
         *CALL[1:],
@@ -55,8 +57,8 @@ def layer_gpu_sum(request: Request) -> pl.DataFrame:
     return summed.sort("total", descending=True, maintain_order=True)
 
 
-def _read_replayed_activities(frames: Frames, table: str) -> pl.DataFrame:
-    """Return the activities of a table that graphs ran.
+def _read_replayed_activities(frames: Frames, table: str, unknown: str) -> pl.DataFrame:
+    """Return the activities of a table that graphs ran. ``unknown`` is the note of those without known layers.
 
     The columns are ``CALL``, ``graph`` (null if it is not known), ``path``, ``confidence``, ``note`` and ``time_ns``.
     """
@@ -78,6 +80,6 @@ def _read_replayed_activities(frames: Frames, table: str) -> pl.DataFrame:
         "graph",
         path=path,
         confidence=confidence,
-        note=note.otherwise(pl.lit(_UNKNOWN)),
+        note=note.otherwise(pl.lit(unknown)),
         time_ns=pl.col("end_ns") - pl.col("start_ns"),
     )

@@ -64,6 +64,7 @@ class Request:
         clock: The position of the capture on the common time axis of all ranks.
         rank_plans: What is known about the other ranks of a set, by the id of each process, or None for a capture of
             its own.
+        has_second_capture: Whether the layers of CUDA graphs come from a second capture.
     """
 
     frames: Frames
@@ -75,6 +76,7 @@ class Request:
     has_chosen_steps: bool = False
     clock: Clock = Clock()
     rank_plans: Mapping[int | None, RankPlan] | None = None
+    has_second_capture: bool = False
 
     def with_frames(self, frames: Frames) -> Request:
         """Return a copy of this request that reads all tables with one function."""
