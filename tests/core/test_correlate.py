@@ -196,6 +196,14 @@ def test_each_of_two_crossing_ranges_is_projected_on_a_launch_in_both() -> None:
     assert found.select("name", "gpu_op_count").cast({"name": pl.String}).rows() == [("a", 1), ("b", 1)]
 
 
+def test_the_next_open_range_of_two_crossing_ones_is_no_parent() -> None:
+    ranges = correlate.Ranges(declared(nvtx_ranges=nvtx(("a", 1, 0, 10), ("b", 1, 5, 15), ("c", 1, 6, 8))))
+    threads = ranges.push_pop_ranges.select("process_id", "thread_id")
+    points = threads.with_columns(api_start_ns=7, range_row=pl.int_range(pl.len(), dtype=pl.UInt32))
+    assert ranges.find_outer_rows(points).to_list() == [None, 0, 1]
+    assert ranges.parent.to_list() == [None, None, 1]
+
+
 @pytest.mark.parametrize("stream", [7, None])
 def test_start_end_ranges_are_projected_on_the_launches_of_all_threads_during_them(stream: int | None) -> None:
     kernels = launches((1, 7, 8, 0), (2, 20, 21, 0), (1, 40, 41, 0))

@@ -71,6 +71,11 @@ def around(event: Row, outer: Row, *, closed: bool = False) -> bool:
     return same and outer["start_ns"] <= event["start_ns"] < outer["end_ns"] + closed
 
 
+def test_graphs_that_were_recorded_as_wholes_have_no_nodes() -> None:
+    launches = frame([(0, 5, 1, 7)], ["start_ns", "end_ns", "process_id", "correlation_id"])
+    assert compute("graph_launches", graph_launches=launches) == [(None, None, None)]
+
+
 @given(graphs())
 def test_an_activity_belongs_to_the_ranges_in_which_the_program_created_its_node(tables) -> None:
     events, calls, ranges = (tables[name].to_dicts() for name in ("cuda_graph_node_events", "api_calls", "nvtx_ranges"))
