@@ -21,6 +21,7 @@ from tracekit import schemas
 from tracekit.core.ops.xla import DOMAIN
 from tracekit.core.series import decode_categories
 from tracekit.core.work.compiled import sanitize_name
+from tracekit.core.work.hlo import FREE_OPCODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
 TABLE = "hlo_instructions"
 MAX_INSTRUCTIONS = 1 << 18
 """Maximum number of instructions of programs that are presented."""
-_WITHOUT_KERNELS = (
-    *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all", "partition-id", "replica-id"),
-    *("opt-barrier", "while", "conditional", "call", "domain"),
-)
+_WITHOUT_KERNELS = (*FREE_OPCODES, "while", "conditional", "call", "domain")
 _DONE = r"-done$"
 _COPIES = ("copy", "copy-start")
 _NAME = re.compile(r"%([^\s,(){}=]+)")

@@ -17,7 +17,7 @@ from tracekit.core.iterations import find_iterations
 from tracekit.core.layers.alignment import SHAPE, align_replays
 from tracekit.core.layers.nodes import LAUNCH_PATTERN
 from tracekit.core.ops import Ops
-from tracekit.core.relations import OPERATIONS
+from tracekit.core.relations import NODES_PER_GRAPH, OPERATIONS
 from tracekit.core.series import match_categories_expr
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _COPY_NAMES: Final = {"memcpys": "[copy]", "memsets": "[memset]"}
 """Names by which copies and memory sets are compared, because profilers name them differently."""
 GRAPH_NODE: Final = pl.when(pl.col("graph_node_id") > 0).then("graph_node_id")
 """Expression for the node of a graph that ran each activity. The PyTorch profiler writes 0 for no graph."""
-_NODES_PER_GRAPH: Final = 1 << 32
-"""The id of a node divided by this number is the id of its graph."""
 _LAUNCH = ("process_id", "correlation_id")
 _RANGES = ("range_id", "range_path", "capture_range_id", "capture_path")
 _PLACE = ("process_id", "device_id")
@@ -185,7 +183,7 @@ def list_activities(frames: Frames, compute: ComputeColumns, columns: Sequence[s
 
 def graph_expr(activities: pl.LazyFrame) -> pl.Expr:
     """Return an expression for the id of the graph that ran each activity, or null if it was not recorded."""
-    of_node = GRAPH_NODE // _NODES_PER_GRAPH
+    of_node = GRAPH_NODE // NODES_PER_GRAPH
     graph = pl.when(of_node > 0).then(of_node)
     if "graph_id" not in activities.collect_schema().names():
         return graph

@@ -28,6 +28,8 @@ ACTIVITIES, OPERATIONS, KERNELS = map(schemas.list_tables, ("activity", "operati
 """Tables of activities, of activities except for graphs as a whole, and of kernels and graphs as a whole."""
 THREAD, CALL, STREAM = map(schemas.get_key, ("thread", "call", "stream"))
 """Columns that identify a thread, an API call and a stream."""
+NODES_PER_GRAPH = 1 << 32
+"""The id of a node of a CUDA graph, divided by this number, is the id of its graph."""
 LAUNCH = "launch_ns"
 """Column of activities in a layered trace: the time to which the launch is moved, or null if it is not moved."""
 _SLOTS_PER_ROW, _BATCH_ROWS, _MAX_PROCESSES = 8, 1 << 16, 16

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from tracekit.core.layers.alignment import SHAPE
-from tracekit.core.relations import CALL, OPERATIONS, THREAD
+from tracekit.core.relations import CALL, NODES_PER_GRAPH, OPERATIONS, THREAD
 from tracekit.core.series import match_categories_expr
 from tracekit.system.sorting import iterate_row_blocks
 
@@ -48,7 +48,7 @@ _ROUNDS = 6
 """Number of rounds in which copies of nodes are traced back. Each round doubles the length of the chains of copies that
 are followed, up to 64 copies.
 """
-_GRAPH, _NUMBER = pl.col("graph_node_id") // (1 << 32), pl.col("graph_node_id") % (1 << 32)
+_GRAPH, _NUMBER = pl.col("graph_node_id") // NODES_PER_GRAPH, pl.col("graph_node_id") % NODES_PER_GRAPH
 _INSTANTIATING_CALLS = r"^cu(da)?GraphInstantiate"
 _COPYING_CALLS = r"^cu(da)?Graph(Instantiate|Clone|ExecUpdate|Upload|Launch)"
 """Regular expression that matches API functions that copy the nodes of a graph."""
@@ -100,7 +100,7 @@ def number_nested_nodes(events: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     others = others.group_by("process_id", "top").agg(pl.col("first").min())
     nested = copies.filter(pl.col("graph") > pl.col("top")).join(others, on=["process_id", "top"], how="left")
     nested = nested.filter((pl.col("first") == pl.col("count")).fill_null(value=True))
-    number = (pl.col("top") * (1 << 32) + pl.col("place")).alias("graph_node_id")
+    number = (pl.col("top") * NODES_PER_GRAPH + pl.col("place")).alias("graph_node_id")
     return nested.select("process_id", number, pl.col("graph_node_id").alias(ORIGINAL))
 
 
@@ -174,7 +174,7 @@ def number_replayed_activities(frames: Frames) -> dict[str, pl.Series]:
     ordered = ordered.with_columns(number=pl.int_range(pl.len()).over(CALL))
     content = pl.struct("kind", "content", "number").hash()
     graph = pl.struct("process_id", hash=content.sum().over(CALL), size=pl.len().over(CALL)).hash().rank("dense")
-    ordered = ordered.with_columns(id=(_FIRST_NUMBER + graph.cast(pl.Int64)) * (1 << 32) + pl.col("number"))
+    ordered = ordered.with_columns(id=(_FIRST_NUMBER + graph.cast(pl.Int64)) * NODES_PER_GRAPH + pl.col("number"))
     ids = pl.repeat(None, sum(counts), dtype=pl.Int64, eager=True).scatter(ordered["row"], ordered["id"])
     return {t: ids.slice(sum(counts[:i]), counts[i]) for i, t in enumerate(OPERATIONS)}
 
@@ -258,7 +258,9 @@ def _match_nodes_with_calls(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.Data
     """
     number = pl.coalesce("original", "graph_node_id")
     graphs = (
-        nodes.select(*NODE, "kind", "start_ns", number=number, graph=number // (1 << 32)).sort("number").drop("number")
+        nodes.select(*NODE, "kind", "start_ns", number=number, graph=number // NODES_PER_GRAPH)
+        .sort("number")
+        .drop("number")
     )
     key, sequence = ["process_id", "sequence"], pl.col("kind").str.join(" ").alias("sequence")
     of_graphs = graphs.group_by("process_id", "graph").agg("graph_node_id", sequence, pl.col("start_ns").min())

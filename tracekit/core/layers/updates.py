@@ -25,7 +25,7 @@ from tracekit.core.layers.nodes import (
     select_calls,
     select_created_nodes,
 )
-from tracekit.core.relations import CALL, OPERATIONS, THREAD
+from tracekit.core.relations import CALL, NODES_PER_GRAPH, OPERATIONS, THREAD
 from tracekit.system.sorting import iterate_row_blocks
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ MAX_GRAPHS: Final = 1 << 16
 """Largest number of captured graphs, and of executable graphs after each update. The graphs of further runs are not
 known.
 """
-_GRAPH = pl.col("graph_node_id") // (1 << 32)
+_GRAPH = pl.col("graph_node_id") // NODES_PER_GRAPH
 _VERSION = ("process_id", "graph", "updates")
 _CANDIDATE = ("process_id", "size", "updates", "graph", "layout")
 _VERSIONS = {"process_id": pl.Int64, "graph": pl.Int64, "updates": pl.UInt32, "current": pl.Int64}
@@ -73,7 +73,7 @@ class UpdatedGraphs(NamedTuple):
             return self.frames(table).select(NODE).collect()
         rows = _read_activities(self.frames, self.times, table)
         rows = rows.join(self.versions.with_columns(is_updated=True), on=_VERSION, how="left", maintain_order="left")
-        current = pl.col("current") * (1 << 32) + pl.col("graph_node_id") % (1 << 32)
+        current = pl.col("current") * NODES_PER_GRAPH + pl.col("graph_node_id") % NODES_PER_GRAPH
         node = pl.when(pl.col("is_updated")).then(current).otherwise("graph_node_id")
         return rows.select("process_id", node.alias("graph_node_id"))
 
@@ -145,7 +145,7 @@ def _list_versions(frames: Frames, times: pl.DataFrame) -> pl.DataFrame:
         blocks = [rows.clear(), *(rows[block] for block in iterate_row_blocks(rows.height))]
         parts += [block.group_by(*_VERSION, "graph_node_id").agg(content.first()) for block in blocks]
     nodes = pl.concat(parts).group_by(*_VERSION, "graph_node_id").agg(pl.col("content").first())
-    entry = pl.struct(pl.col("graph_node_id") % (1 << 32), "content").hash()
+    entry = pl.struct(pl.col("graph_node_id") % NODES_PER_GRAPH, "content").hash()
     return nodes.group_by(_VERSION).agg(entry.sum().alias("content"))
 
 
@@ -163,7 +163,7 @@ def _find_original_graphs(events: pl.DataFrame) -> pl.DataFrame:
     copies = events.filter(pl.col(ORIGINAL).is_not_null()).select(NODE).unique()
     originals = find_original_nodes(events).join(copies, on=NODE, how="semi")
     return originals.group_by("process_id", graph=_GRAPH).agg(
-        original=pl.col("original").min() // (1 << 32), size=pl.len()
+        original=pl.col("original").min() // NODES_PER_GRAPH, size=pl.len()
     )
 
 

@@ -83,10 +83,11 @@ _MOVES = {
     *("copy", "transpose", "reshape", "broadcast", "iota", "concatenate", "pad", "reverse", "convert", "slice"),
     *("bitcast-convert", "copy-start", "dynamic-slice", "gather", "dynamic-update-slice", "scatter"),
 }
-_FREE = {
+FREE_OPCODES = {
     *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all", "partition-id", "replica-id"),
     "opt-barrier",
 }
+"""Operations that run no kernel and move no bytes."""
 _WITHOUT_OPERANDS = ("parameter", "constant")
 """Operations whose parentheses contain a number or a value instead of operands."""
 _PARTIAL_READS = ("slice", "dynamic-slice", "gather")
@@ -269,7 +270,7 @@ def compute_instruction_work(instruction: Instruction, computations: Mapping[str
 
 
 def _compute(i: Instruction, computations: Mapping[str, Computation], depth: int) -> Work:
-    if i.opcode in _FREE:
+    if i.opcode in FREE_OPCODES:
         return Work(COPY, 0, 0, 0)
     opcode = i.opcode.removesuffix("-start").removesuffix("-done")
     if any(len(array.shape) > MAX_RANK for array in (*i.results, *i.inputs)):
