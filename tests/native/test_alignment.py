@@ -98,9 +98,9 @@ def test_long_sequences_need_a_larger_sandbox() -> None:
     gains = np.full((LEVELS + 1, 9000), 100.0)
     firsts = np.clip(np.arange(9001) - 16, 0, 9001 - 33).astype(np.int32)
     aligner = Aligner()
-    before = aligner._capacity
+    before = aligner._sandbox._capacity
     result = aligner.align(SequencePair(codes, codes, gains, codes[0], firsts, 33), MODEL)
-    assert aligner._capacity > before
+    assert aligner._sandbox._capacity > before
     assert result.groups[:, 0].tolist() == list(range(9000))
     assert result.masses[:, 0].min() > 0.9
 

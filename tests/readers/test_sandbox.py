@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tracekit.native import compile as native_programs
 from tracekit.native import crc32c
-from tracekit.native.program import MAX_PARAMETERS, PARAMETERS
+from tracekit.native.program import MAX_ARRAYS, MAX_PARAMETERS, PARAMETERS
 from tracekit.native.sandbox import Sandbox
 from tracekit.readers.common import tries
 from tracekit.readers.common.json import scanner as json_scanner
@@ -52,7 +52,7 @@ ARITHMETIC = {0x3F80, 0x8000, 1000, 9_000_000_000_000_000, 256, 0x82F63B78, 0xA2
 ARITHMETIC |= {0x007F007F007F007F, 0x7F007F007F007F00, 0x00003FFF00003FFF, 0x3FFF00003FFF0000}
 ARITHMETIC |= {0x8080808080808080, 0x9E3779B97F4A7C15}
 """Larger numbers that only the C files know: bits of varints, decimal places, constants of CRC-32C and of hashes."""
-DECLARED_IN_C = {"alignment", "replay"}
+DECLARED_IN_C = {"replay"} | {name for name, program in native_programs.PROGRAMS.items() if program.arrays}
 """Programs whose arrays are described by a struct."""
 
 
@@ -77,6 +77,10 @@ def test_every_constant_and_parameter_is_used(name: str) -> None:
         assert {function + "_parameters"} <= words or not names
         assert {n for n in names if not re.search(rf"(\bp|progress|shared)(\.|->){n}\b", code)} == set()
         assert len(names) == len(set(names)) <= MAX_PARAMETERS
+    for function, arrays in program.arrays.items():
+        assert {function + "_arrays"} <= words
+        assert {name for name in arrays if not re.search(rf"(\.|->){name}\b", code)} == set()
+        assert len(arrays) <= MAX_ARRAYS
 
 
 @pytest.mark.parametrize("name", ARRAYS)

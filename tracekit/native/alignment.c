@@ -4,17 +4,6 @@
 #include "memory.h"
 
 typedef struct {
-  const int32_t *item_codes, *other_codes;
-  const double *gains;
-  const int32_t *groups, *first_columns;
-  const double *transitions, *starts, *ends;
-  int32_t *group_choices, *column_choices;
-  double *mass_choices, *match_mass, *scales, *likelihood;
-  double *kept, *block, *behind, *ahead, *weights, *masses, *peaks;
-  int32_t *peak_columns, *touched;
-} arrays;
-
-typedef struct {
   double *match, *insert, *skip;
 } row;
 
@@ -30,7 +19,7 @@ INLINE double clamp(double value, const double *t) {
 }
 
 /* Compute how much likelier each of the others makes the item before row i, for the columns of row i. */
-INLINE void weigh(const alignment_parameters *p, const arrays *a, uint32_t i, double *weights) {
+INLINE void weigh(const alignment_parameters *p, const alignment_arrays *a, uint32_t i, double *weights) {
   uint32_t first = (uint32_t)a->first_columns[i], others = p->others, items = p->items, width = p->width;
   uint32_t begin = first == 0, end = first + width > others + 1 ? others + 1 - first : width;
   for (uint32_t k = 0; k < width; k++) weights[k] = 0;
@@ -45,7 +34,7 @@ INLINE void weigh(const alignment_parameters *p, const arrays *a, uint32_t i, do
 }
 
 /* Compute row i > 0 of the forward probabilities from the previous row. Return their sum, by which they are divided. */
-INLINE double step_forward(const alignment_parameters *p, const arrays *a, uint32_t i, const double *weights,
+INLINE double step_forward(const alignment_parameters *p, const alignment_arrays *a, uint32_t i, const double *weights,
                            row previous, row current) {
   const double *t = a->transitions;
   uint32_t width = p->width, columns = p->others + 1, first = (uint32_t)a->first_columns[i];
@@ -75,7 +64,7 @@ INLINE double step_forward(const alignment_parameters *p, const arrays *a, uint3
 }
 
 /* Compute row i of the backward probabilities from the next row, divided by the scale of that row. */
-INLINE void step_backward(const alignment_parameters *p, const arrays *a, uint32_t i, const double *weights, row next,
+INLINE void step_backward(const alignment_parameters *p, const alignment_arrays *a, uint32_t i, const double *weights, row next,
                           row current) {
   const double *t = a->transitions;
   uint32_t width = p->width, columns = p->others + 1, first = (uint32_t)a->first_columns[i];
@@ -95,7 +84,7 @@ INLINE void step_backward(const alignment_parameters *p, const arrays *a, uint32
 }
 
 /* Add the probability of one column to its group. */
-INLINE void add_mass(const arrays *a, uint32_t *count, int32_t group, int32_t column, double mass) {
+INLINE void add_mass(const alignment_arrays *a, uint32_t *count, int32_t group, int32_t column, double mass) {
   if (a->masses[group] == 0) {
     a->touched[(*count)++] = group;
     a->peaks[group] = 0;
@@ -108,7 +97,7 @@ INLINE void add_mass(const arrays *a, uint32_t *count, int32_t group, int32_t co
 }
 
 /* Find the likeliest groups of the item before row i, and the probability that it is matched at all. */
-INLINE void choose_groups(const alignment_parameters *p, const arrays *a, uint32_t i, row forward, row backward) {
+INLINE void choose_groups(const alignment_parameters *p, const alignment_arrays *a, uint32_t i, row forward, row backward) {
   uint32_t width = p->width, others = p->others, first = (uint32_t)a->first_columns[i], count = 0;
   const double *t = a->transitions;
   double sum = 0, matched = 0;
@@ -143,7 +132,7 @@ INLINE void choose_groups(const alignment_parameters *p, const arrays *a, uint32
 /* Every `spacing`-th row of forward probabilities is kept; the rows between two of them are computed again. */
 EXPORT(alignment) {
   alignment_parameters *p = PARAMETERS;
-  const arrays *a = (const arrays *)p->arrays;
+  const alignment_arrays *a = ARRAYS;
   uint32_t width = p->width, items = p->items, spacing = p->spacing;
   row current = get_row(a->kept, 0, width);
   for (uint32_t k = 0; k < width; k++) {

@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.native.program import MAX_PARAMETERS, PARAMETERS, Program
-from tracekit.native.sandbox import Sandbox
+from tracekit.native.arrays import ArraySandbox
+from tracekit.native.program import Program
 
 Int32s = npt.NDArray[np.int32]
 Float64s = npt.NDArray[np.float64]
@@ -41,20 +41,28 @@ _STATES: Final = 3
 _SHARES: Final = ("INSERT_SHARE", "MIN_MASS", "TINY", "HUGE")
 """Numbers that follow the transitions in their array."""
 _TINY, _HUGE = 1e-250, 1e250
-_MASSES: Final = -4
-"""Position of the array of masses, which has to be cleared."""
 PROGRAM: Final = Program(
     "alignment",
-    {"alignment": ("items", "others", "width", "spacing", "arrays")},
+    {"alignment": ("items", "others", "width", "spacing")},
     {
         "LEVELS": LEVELS,
         "CHOICES": CHOICES,
         "STATES": _STATES,
         **{name: _STATES**2 + number for number, name in enumerate(_SHARES)},
     },
+    {
+        "alignment": {
+            **dict.fromkeys(("item_codes", "other_codes"), np.int32),
+            "gains": np.float64,
+            **dict.fromkeys(("groups", "first_columns"), np.int32),
+            **dict.fromkeys(("transitions", "starts", "ends"), np.float64),
+            **dict.fromkeys(("group_choices", "column_choices"), np.int32),
+            **dict.fromkeys(("mass_choices", "match_mass", "scales", "likelihood"), np.float64),
+            **dict.fromkeys(("kept", "block", "behind", "ahead", "weights", "masses", "peaks"), np.float64),
+            **dict.fromkeys(("peak_columns", "touched"), np.int32),
+        }
+    },
 )
-_TABLE: Final = PARAMETERS + 4 * MAX_PARAMETERS
-_MIN_BYTES: Final = 1 << 20
 
 
 class AlignmentModel(NamedTuple):
@@ -113,8 +121,8 @@ class Aligner:
     """A sandbox that aligns sequences one after another. Only one thread at a time may use it."""
 
     def __init__(self) -> None:
-        """Create a small sandbox. It is replaced if sequences need more memory."""
-        self._sandbox, self._capacity = _create_sandbox(_MIN_BYTES), _MIN_BYTES
+        """Create the sandbox."""
+        self._sandbox = ArraySandbox(PROGRAM)
 
     def align(self, pair: SequencePair, model: AlignmentModel) -> AlignmentResult:
         """Align two sequences.
@@ -133,37 +141,28 @@ class Aligner:
         starts = ends.copy()
         starts[0] = ends[-1] = 1
         shares = np.array([*model.transitions.ravel(), model.insert_share, MIN_MASS, _TINY, _HUGE])
-        inputs: list[npt.NDArray[Any]] = [*pair[:-1], shares, starts, ends]
-        outputs: list[tuple[type[np.generic], int]] = [
-            *((np.int32, items * CHOICES), (np.int32, items * CHOICES), (np.float64, items * CHOICES)),
-            *((np.float64, items), (np.float64, items), (np.float64, 1)),
-            *((np.float64, row * (items // spacing + 1)), (np.float64, row * spacing), (np.float64, row)),
-            *((np.float64, row), (np.float64, pair.width * spacing), (np.float64, groups), (np.float64, groups)),
-            *((np.int32, groups), (np.int32, groups)),
-        ]
-        views = self._allocate([*((a.dtype.type, a.size) for a in inputs), *outputs])
-        for view, values in zip(views, inputs, strict=False):
-            view[:] = values.ravel()
-        views[_MASSES][:] = 0
-        self._sandbox.call("alignment", items=items, others=others, width=pair.width, spacing=spacing, arrays=_TABLE)
-        chosen, columns, masses, match_mass, scales, likelihood = views[len(inputs) : len(inputs) + 6]
+        inputs: dict[str, npt.NDArray[Any]] = dict(zip(SequencePair._fields, pair[:-1], strict=False))
+        inputs |= {"transitions": shares, "starts": starts, "ends": ends}
+        choices = dict.fromkeys(("group_choices", "column_choices", "mass_choices"), items * CHOICES)
+        arrays = self._sandbox.allocate(
+            "alignment",
+            **{name: values.size for name, values in inputs.items()},
+            **choices,
+            match_mass=items,
+            scales=items,
+            likelihood=1,
+            kept=row * (items // spacing + 1),
+            block=row * spacing,
+            behind=row,
+            ahead=row,
+            weights=pair.width * spacing,
+            **dict.fromkeys(("masses", "peaks", "peak_columns", "touched"), groups),
+        )
+        for name, values in inputs.items():
+            arrays[name][:] = values.ravel()
+        arrays["masses"][:] = 0
+        self._sandbox.call("alignment", items=items, others=others, width=pair.width, spacing=spacing)
         with np.errstate(divide="ignore"):
-            log_odds = float(np.log(scales).sum() + np.log(likelihood[0]))
-        chosen, columns, masses = (array.reshape(items, CHOICES).copy() for array in (chosen, columns, masses))
-        return AlignmentResult(chosen, columns, masses, match_mass.copy(), log_odds)
-
-    def _allocate(self, arrays: list[tuple[type[np.generic], int]]) -> list[npt.NDArray[Any]]:
-        """Return views of arrays in a sandbox that is large enough. Their offsets are in a table."""
-        offsets, end = [], _TABLE + 4 * len(arrays)
-        for dtype, size in arrays:
-            offsets.append(-(-end // 8) * 8)
-            end = offsets[-1] + size * np.dtype(dtype).itemsize
-        if end > self._capacity:
-            self._capacity = end + end // 2
-            self._sandbox = _create_sandbox(self._capacity)
-        self._sandbox.array(_TABLE, len(arrays), np.uint32)[:] = offsets
-        return [self._sandbox.array(o, size, dtype) for o, (dtype, size) in zip(offsets, arrays, strict=True)]
-
-
-def _create_sandbox(size: int) -> Sandbox:
-    return Sandbox(PROGRAM, size, lambda: MemoryError("the alignment left its memory"))
+            log_odds = float(np.log(arrays["scales"]).sum() + np.log(arrays["likelihood"][0]))
+        chosen, columns, masses = (arrays[name].reshape(items, CHOICES).copy() for name in choices)
+        return AlignmentResult(chosen, columns, masses, arrays["match_mass"].copy(), log_odds)

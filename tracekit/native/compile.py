@@ -20,8 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tracekit.native import crc32c
-from tracekit.native.program import PARAMETERS
+from tracekit.native.program import ARRAYS, PARAMETERS
 
 if TYPE_CHECKING:
     from tracekit.native.program import Program
@@ -67,14 +69,29 @@ def list_sources(program: Program) -> list[Path]:
 
 
 def create_layout(program: Program) -> str:
-    """Return the header ``layout.h`` of a program: its constants, and a struct of the parameters of each function."""
+    """Return the header ``layout.h`` of a program.
+
+    It contains the constants, and structs of the parameters and of the arrays of each function.
+    """
     constants = "".join(f"enum {{ {name} = {value} }};\n" for name, value in program.constants.items())
-    structs = (
+    structs = [
         f"typedef struct {{ uint32_t {', '.join(names)}; }} {function}_parameters;\n"
         for function, names in program.parameters.items()
         if names
+    ]
+    for function, arrays in program.arrays.items():
+        members = "".join(f" {_name_type(dtype)} *{name};" for name, dtype in arrays.items())
+        structs.append(f"typedef struct {{{members} }} {function}_arrays;\n")
+    places = f"#define PARAMETERS ((void *){PARAMETERS})\n" + (
+        f"#define ARRAYS ((const void *){ARRAYS})\n" if program.arrays else ""
     )
-    return f"#include <stdint.h>\n#define PARAMETERS ((void *){PARAMETERS})\n{constants}{''.join(structs)}"
+    return f"#include <stdint.h>\n{places}{constants}{''.join(structs)}"
+
+
+def _name_type(dtype: type[np.generic]) -> str:
+    """Return the C type of the numbers of an array."""
+    name = np.dtype(dtype).name
+    return {"float64": "double", "float32": "float", "bool": "uint8_t"}.get(name, f"{name}_t")
 
 
 def read_requirement() -> str:

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+
 PARAMETERS: Final = 64
 """Offset in memory of the parameters of a call, which are 32-bit integers. Functions may also return results there."""
 MAX_PARAMETERS: Final = 16
+ARRAYS: Final = PARAMETERS + 4 * MAX_PARAMETERS
+"""Offset in memory of the offsets of the arrays that ``native.arrays`` allocates for a call."""
+MAX_ARRAYS: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +31,15 @@ class Program:
         name: Name of the file, without its suffix ``.wasm``.
         parameters: Parameter names of each exported function, in order.
         constants: Integers by name, for example the offsets of arrays in memory.
+        arrays: For each exported function that ``native.arrays`` calls, its arrays and their data types by name, such
+            as ``{"starts": np.int64}``.
         package: Package that contains the file. A plug-in names its own package.
     """
 
     name: str
     parameters: Mapping[str, tuple[str, ...]]
     constants: Mapping[str, int] = field(default_factory=dict)
+    arrays: Mapping[str, Mapping[str, type[np.generic]]] = field(default_factory=dict)
     package: str = "tracekit.native"
 
     def read_bytes(self) -> bytes:
