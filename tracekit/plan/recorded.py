@@ -234,8 +234,8 @@ class RecordedTables(CachedTables):
         """Free the memory of the cached columns and of results that were computed from them."""
         with self._lock:
             self._columns.clear()
-            for tables in list(self.stages.values()):
-                tables.release()
+            for results in (*list(self.stages.values()), *list(self.rollups.values())):
+                results.release()
 
     def close(self) -> None:
         """Close the file if it is open, and free the cached columns."""

@@ -449,11 +449,6 @@ class RolledUp(Stage):
 
         return tables.READ_COLUMNS
 
-    def release(self) -> None:
-        """Free the roll-up and its tables."""
-        super().release()
-        self._shared.release()
-
 
 class GraphJoined(Stage):
     """Stage that adds the nodes and edges of a graph, and statistics of the matching ops to the nodes."""

@@ -29,7 +29,7 @@ def get_tables(plan: Plan) -> CachedTables:
 
 def get_rollup(plan: Plan) -> Rollup:
     """Return the roll-up of a plan or, if the plan has none, a roll-up with the default parameters."""
-    return _get_shared_rollup(plan).rollup()
+    return get_shared_rollup(plan).rollup()
 
 
 def _build_tables(plan: Plan) -> CachedTables:
@@ -38,7 +38,7 @@ def _build_tables(plan: Plan) -> CachedTables:
         ops = get_tables(Plan(plan.source, rows=plan.rows, layers=plan.layers, rollup=plan.rollup))
         return _select_tables(plan, GraphJoined(get_tables(replace(plan, graph=None)), get_tables(plan.graph), ops))
     if plan.rollup is not None:
-        return _select_tables(plan, RolledUp(get_tables(replace(plan, rollup=None)), _get_shared_rollup(plan)))
+        return _select_tables(plan, RolledUp(get_tables(replace(plan, rollup=None)), get_shared_rollup(plan)))
     return _build_tables_without_rollup(plan)
 
 
@@ -64,7 +64,7 @@ def _select_tables(plan: Plan, tables: CachedTables) -> CachedTables:
     return tables if plan.tables is None else SelectedTables(tables, plan.tables)
 
 
-def _get_shared_rollup(plan: Plan) -> SharedRollup:
+def get_shared_rollup(plan: Plan) -> SharedRollup:
     """Return the roll-up of a plan. Plans with equal layers, row filters and parameters share one roll-up.
 
     The roll-up is computed from the selected rows of all tables.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tracekit import schemas
 from tracekit.errors import MissingTableError, UnknownFormatError
 from tracekit.plan.plan import Correlate
-from tracekit.plan.tables import get_rollup, get_tables
+from tracekit.plan.tables import get_shared_rollup, get_tables
 from tracekit.registry import absence, analyses
 from tracekit.registry.analyses import FIGURE, RECIPE, REPORT, RULE, parse_name
 from tracekit.registry.tables import count_rows, prefetch, read_chunks, scan_table
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tracekit.core.reports import ReportTable
     from tracekit.core.rollup import Rollup
     from tracekit.plan.plan import Plan
+    from tracekit.plan.stages import SharedRollup
     from tracekit.registry.absence import Absence
     from tracekit.registry.analyses import Value
     from tracekit.registry.tables import Tables
@@ -73,11 +74,20 @@ class TraceView:
         """Return the tables of the plan whose filters lack some conditions, or all of them, as for ``Plan.without``."""
         return get_tables(self.plan.without(*conditions))
 
+    @functools.cached_property
+    def _shared_rollup(self) -> SharedRollup:
+        return get_shared_rollup(self.plan)
+
+    def _get_rollup(self) -> Rollup:
+        """Return the roll-up of the trace, which stays in memory for further reports and figures."""
+        return self._shared_rollup.rollup()
+
     def free_working_data(self) -> None:
         """Free the intermediate data from which columns of this trace and of traces with the same source were computed.
 
         The computed columns stay in memory. If further columns need the data, it is computed again.
         """
+        self.__dict__.pop("_shared_rollup", None)
         for stage in list(self.plan.source.stages.values()):
             stage.free_working_data()
 
@@ -111,7 +121,7 @@ class TraceView:
             analysis.resolve_options(values),
             window=self.plan.window,
             without=lambda *conditions: _create_report_frames_function(self.without(*conditions)),
-            create_rollup=self._read_rollup if analysis.input == "diagnosis" else lambda: get_rollup(self.plan),
+            create_rollup=self._read_rollup if analysis.input == "diagnosis" else self._get_rollup,
             has_chosen_steps=self.plan.rollup is not None,
             rank_plans=rank_plans,
             has_second_capture=self.plan.layers is not None and self.plan.layers.recorded is not None,
@@ -143,7 +153,7 @@ class TraceView:
             self.tables,
             {n: [*dict.fromkeys((*tables.READ_COLUMNS.get(n, ()), *READ_COLUMNS.get(n, ())))] for n in names},
         )
-        return get_rollup(self.plan)
+        return self._get_rollup()
 
     def profile_processes(self) -> list[RankProfile]:
         """Return what the first pass of the diagnosis of a job measures in each process of the trace."""
@@ -245,7 +255,7 @@ class TraceView:
         The warm-up is not aggregated unless the user includes it. If the capture contains the roll-up of DLProf, the
         roll-up is that of DLProf.
         """
-        rollup = get_rollup(self.plan)
+        rollup = self._get_rollup()
         is_recorded = self.plan.rollup is None and count_rows(self.tables, "ops") > 0
         return rollup.for_dlprof if is_recorded else rollup.steady
 
@@ -266,10 +276,10 @@ class TraceView:
         from tracekit.core import dlprof, graph
 
         if name == "graph":
-            return graph.build_graph_tables(get_rollup(self.plan))
+            return graph.build_graph_tables(self._get_rollup())
         prefetch(self.tables, dlprof.READ_COLUMNS)
         build = dlprof.build_tables_in_background if in_background else dlprof.build_tables
-        return build(get_rollup(self.plan).for_dlprof)
+        return build(self._get_rollup().for_dlprof)
 
     def compute(
         self, function: Callable[[Callable[[str], pl.LazyFrame]], Result], key: Hashable | None = None
