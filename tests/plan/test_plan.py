@@ -39,6 +39,7 @@ from tracekit.plan import (
     get_tables,
 )
 from tracekit.readers.nsys.capture import NsysCapture
+from tracekit.registry import tables as registry_tables
 from tracekit.registry.interface import Capture
 from tracekit.registry.tables import Tables, _convert_to_string_series, count_rows, read_chunks, scan_table
 from tracekit.system import memory
@@ -266,8 +267,12 @@ def test_a_frame_reads_what_its_query_uses() -> None:
     assert frame.with_row_index().select("index").collect()["index"].to_list() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("many_strings", [1, registry_tables._MANY_STRINGS])
 @pytest.mark.parametrize("correlated", [False, True])
-def test_a_frame_is_the_table(layer: RecordedTables, correlated: bool) -> None:
+def test_a_frame_is_the_table(
+    layer: RecordedTables, correlated: bool, many_strings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_tables, "_MANY_STRINGS", many_strings)
     chosen = tables(layer, Correlate()) if correlated else layer
     for name in ("kernels", "nvtx_ranges", "memcpys", "devices", "osrt_calls"):
         schema = chosen.schema(name)
@@ -282,6 +287,21 @@ def test_a_frame_is_the_table(layer: RecordedTables, correlated: bool) -> None:
         assert frame.filter(some).head(4).collect().equals(whole.filter(some).head(4))
         assert frame.head(9).filter(some).collect().equals(whole.head(9).filter(some))
         assert frame.select(pl.len()).collect().item() == whole.height == count_rows(chosen, name)
+
+
+def test_many_names_are_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_tables, "_MANY_STRINGS", 3)
+    names = pa.array(["b", None, "a", "c"]).dictionary_encode()
+    ids, kinds = pa.array(range(4)), pa.array(["push_pop"] * 4)
+    source = recorded({"nvtx_ranges": pa.table({"range_id": ids, "start_ns": ids, "kind": kinds, "name": names})})
+    frame = scan_table(source, "nvtx_ranges").select("start_ns", "name", "kind")
+    first = frame.collect()
+    assert list(source.categories) == [("nvtx_ranges", "name")]
+    assert frame.collect().equals(first)
+    assert frame.select("name").collect().equals(first.select("name"))
+    source.release()
+    assert not source.categories
+    assert frame.collect().equals(first)
 
 
 def test_string_columns_of_a_frame(layer: RecordedTables) -> None:

@@ -232,6 +232,7 @@ class RecordedTables(CachedTables):
 
     def release(self) -> None:
         """Free the memory of the cached columns and of results that were computed from them."""
+        super().release()
         with self._lock:
             self._columns.clear()
             for results in (*list(self.stages.values()), *list(self.rollups.values())):

@@ -35,9 +35,6 @@ class FilteredTables(CachedTables):
         """Read and cache columns of several underlying tables together."""
         self._base.prefetch(columns)
 
-    def release(self) -> None:
-        """Do nothing, because this class caches nothing. Subclasses that cache results override this method."""
-
 
 class SelectedTables(FilteredTables):
     """A view of tables in which the tables that are not selected have no rows."""
@@ -90,6 +87,7 @@ class SelectedRows(FilteredTables):
 
     def release(self) -> None:
         """Free the cached selection masks."""
+        super().release()
         with self._lock:
             self._masks.clear()
 

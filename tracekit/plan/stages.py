@@ -132,6 +132,7 @@ class Stage(CachedTables):
 
     def release(self) -> None:
         """Free the computed columns."""
+        super().release()
         with self._lock:
             self._columns.clear()
 

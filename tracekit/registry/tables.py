@@ -9,6 +9,7 @@ from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.system import memory
 from tracekit.system.forks import check_polars_can_run
+from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.schemas import TableSchema
+
+_MANY_STRINGS, _ROWS_PER_STRING = 1 << 14, 8
 
 
 class Tables(ABC):
@@ -59,9 +62,14 @@ class CachedTables(Tables):
         Columns that are computed from the recorded columns are not computed yet.
         """
 
-    @abstractmethod
+    @unlocked_property
+    def categories(self) -> dict[tuple[str, str], pl.Series]:
+        """The columns with many distinct strings that were converted to Categorical, by table and column."""
+        return {}
+
     def release(self) -> None:
         """Free the memory of cached columns and computed results."""
+        self.categories.clear()
 
     def free_working_data(self) -> None:
         """Free the intermediate data from which columns were computed. The computed columns stay in memory."""
@@ -165,11 +173,40 @@ def scan_table(tables: Tables, name: str, string_columns: Collection[str] = ()) 
         check_polars_can_run()
         with memory.limit_memory(limit):
             columns = list(schema) if with_columns is None else with_columns or list(schema)[:1]
-            table = tables.read_many({name: columns})[name]
-            frame = _convert_to_frame(table if n_rows is None else table.slice(0, n_rows), string_columns)
+            if string_columns or n_rows is not None:
+                table = tables.read_many({name: columns})[name]
+                frame = _convert_to_frame(table if n_rows is None else table.slice(0, n_rows), string_columns)
+            else:
+                frame = _read_frame(tables, name, columns)
         yield frame if predicate is None else frame.filter(predicate)
 
     return register_io_source(read_batches, schema=schema)
+
+
+def _read_frame(tables: Tables, name: str, columns: Sequence[str]) -> pl.DataFrame:
+    """Return columns of a table. A column with many distinct strings is converted to Categorical only once.
+
+    Its conversion takes much longer than that of all other columns, because polars looks up each distinct string.
+    """
+    import polars as pl
+
+    cache = tables.categories if isinstance(tables, CachedTables) else {}
+    cached = [cache[name, c] for c in columns if (name, c) in cache]
+    others = [c for c in columns if (name, c) not in cache]
+    if not others:
+        return pl.DataFrame(cached)
+    table = tables.read_many({name: others})[name]
+    frame = _convert_to_frame(table)
+    cache.update({(name, c): frame[c] for c in others if _has_many_distinct_strings(table[c])})
+    return frame.with_columns(cached).select(columns)
+
+
+def _has_many_distinct_strings(column: pa.ChunkedArray) -> bool:
+    """Return whether a column is to be converted only once: its codes then take little memory beside its strings."""
+    import pyarrow as pa
+
+    strings = len(column.chunk(0).dictionary) if pa.types.is_dictionary(column.type) and column.num_chunks else 0
+    return strings >= max(_MANY_STRINGS, len(column) // _ROWS_PER_STRING)
 
 
 def _convert_to_frame(table: pa.Table, string_columns: Collection[str] = ()) -> pl.DataFrame:
