@@ -295,7 +295,9 @@ class Tree(NamedTuple):
         path to shorten, None is returned instead of the hashes.
         """
         up, parts, level = self.nodes
-        sizes = sum_over_ancestors(up, parts.cat.len_chars().cast(pl.Int64) + (level > 1).cast(pl.Int64))
+        sizes = sum_over_ancestors(
+            up, decode_categories(parts).str.len_chars().cast(pl.Int64) + (level > 1).cast(pl.Int64)
+        )
         limit = compute_path_limit(parts, sizes)
         is_long = (sizes > limit) & (level > 1)
         if not is_long.any():
@@ -332,7 +334,7 @@ def compute_path_limit(parts: pl.Series, sizes: pl.Series) -> int:
         parts: Part of each node (Categorical).
         sizes: Number of characters of the path of each node.
     """
-    distinct = parts.unique().cat.len_chars().cast(pl.Int64).sum()
+    distinct = parts.unique().cast(pl.String).str.len_chars().cast(pl.Int64).sum()
     allowed = max(MIN_TOTAL_CHARS, CHARS_PER_INPUT_CHAR * (distinct + NODE_CHARS * len(parts)))
     limit = MAX_PATH_CHARS
     while limit > MIN_PATH_CHARS and int(sizes.clip(upper_bound=limit).sum()) > allowed:

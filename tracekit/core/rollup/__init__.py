@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from tracekit.core import steps
-from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
 from tracekit.core.ops.attach import ON_GPU
 from tracekit.core.rollup import groups
@@ -117,11 +116,11 @@ class Rollup:
     @functools.cached_property
     def iterations(self) -> Iterations:
         """The iterations of the capture."""
-        measures = self.measures
-        its = find_iterations(measures.ops, key_op=self.key_op, span=self.span, mode=measures.mode)
+        ops = self.measures.ops
+        its = self.measures.find_iterations(self.key_op, self.span)
         if not self._uses_windows:
             return its
-        its = steps.mark_warm_up(steps.add_windows(its, measures.ops), measures.ops.frames)
+        its = steps.mark_warm_up(steps.add_windows(its, ops), ops.frames)
         if self.span is not None or self.include_warm_up is not False:
             return its
         return its._replace(frame=its.frame.with_columns(pl.col("aggregated") & ~pl.col("is_warm_up")))

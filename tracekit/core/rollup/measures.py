@@ -30,12 +30,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals, tensor_cores
+from tracekit.core.iterations import find_iterations
 from tracekit.core.ops.attach import COLUMNS, ON_GPU
 from tracekit.core.ops.shapes import infer_formats_and_output_shapes
 from tracekit.core.series import match_categories_expr, spill_frame
 
 if TYPE_CHECKING:
-    from tracekit.core.iterations import Iterations
+    from tracekit.core.iterations import Iterations, Span
     from tracekit.core.ops import Ops
     from tracekit.core.tensor_cores import Mode
 
@@ -79,6 +80,17 @@ class Measures:
 
     ops: Ops
     mode: Mode = "extended"
+
+    @functools.cached_property
+    def _iterations(self) -> dict[tuple[str | None, Span | None], Iterations]:
+        return {}
+
+    def find_iterations(self, key_op: str | None, span: Span | None) -> Iterations:
+        """Find the iterations of the capture, as ``iterations.find_iterations`` does. The result is cached."""
+        key = (key_op, span)
+        if key not in self._iterations:
+            self._iterations[key] = find_iterations(self.ops, key_op=key_op, span=span, mode=self.mode)
+        return self._iterations[key]
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
