@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.helpers import small_blocks
 from tracekit.core import intervals
-from tracekit.core.intervals import nesting
 from tracekit.core.trees import compute_depths
 
 SCHEMA = {"thread": pl.Int32, "domain": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -120,6 +119,10 @@ def test_times_too_far_apart_for_one_number_are_ranked(rows, points) -> None:
     assert nest.find_innermost(asked, "at").to_list() == [innermost_by_hand(far, *p) for p in points]
 
 
+def end_of(row: tuple[int | None, int, int, int | None]) -> int:
+    return 10**9 if row[3] is None else row[3]
+
+
 def parent_by_hand(rows, i) -> int | None:
     """The container that comes last before it in nest order; of an empty interval, the one around its start."""
     track, _, start, end = rows[i]
@@ -135,31 +138,40 @@ def parent_by_hand(rows, i) -> int | None:
     return max(outer)[2] if outer else None
 
 
-@given(st.one_of(nested(), crossed(), tangled()), st.integers(1, 9), st.sampled_from([0, 1, 65_535]))
-def test_blocks_and_ways_of_sorting_do_not_matter(rows, size, grouped_depth) -> None:
-    with pytest.MonkeyPatch.context() as patch, small_blocks(size):
-        patch.setattr(nesting, "_MAX_GROUPED_DEPTH", grouped_depth)
-        index = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
-    expected = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
-    assert index.frame.equals(expected.frame)
-    assert index.ends.equals(expected.ends)
-    assert index.rows_by_depth.equals(expected.rows_by_depth.sort())
+@given(st.one_of(nested(), crossed(), tangled()), points_of, st.integers(1, 9))
+def test_blocks_do_not_matter(rows, points, size) -> None:
+    asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
+    index = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
+    with small_blocks(size):
+        in_blocks = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
+        assert in_blocks.find_parents().equals(index.find_parents())
+        assert in_blocks.find_depths().equals(index.find_depths())
+        assert in_blocks.find_innermost(asked, "at").equals(index.find_innermost(asked, "at"))
+    assert in_blocks.has_crossings == index.has_crossings
 
 
-def test_more_levels_than_are_grouped() -> None:
+def test_many_levels() -> None:
     count = 70_000
     rows = [(0, 0, i, 2 * count - i) for i in range(count)]
     index = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
-    assert index.frame["depth"].to_list() == list(range(count))
+    assert index.find_depths().to_list() == list(range(1, count + 1))
     assert index.find_parents().to_list() == [None, *range(count - 1)]
+    asked = pl.DataFrame({"thread": [0, 0], "at": [count, count - 5]}, schema={"thread": pl.Int32, "at": pl.Int64})
+    assert index.find_innermost(asked, "at").to_list() == [count - 1, count - 5]
 
 
 @given(st.one_of(nested(), crossed(), tangled()))
 def test_parents_and_depths(rows) -> None:
-    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).find_parents()
+    index = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
+    parents, depth = index.find_parents(), index.find_depths()
     assert parents.to_list() == [parent_by_hand(rows, i) for i in range(len(rows))]
-    depth = compute_depths(parents).to_list()
-    assert depth == [1 if p is None else depth[p] + 1 for p in parents]
+    assert depth.to_list() == [1 if p is None else depth[p] + 1 for p in parents]
+    assert depth.equals(compute_depths(parents))
+    assert index.has_crossings == any(
+        a[0] is not None and a[0] == b[0] and a[2] < b[2] < end_of(a) < end_of(b) and b[2] < end_of(b)
+        for a in rows
+        for b in rows
+    )
 
 
 @given(tangled())

@@ -255,7 +255,7 @@ class Ranges:
     @unlocked_property
     def depth(self) -> pl.Series:
         """Depth of each push/pop range: the number of ranges on its path, including itself."""
-        return spill_series(trees.compute_depths(self.parent))
+        return spill_series(self.nesting.find_depths())
 
     @unlocked_property
     def path(self) -> pl.Series:

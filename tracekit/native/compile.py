@@ -44,7 +44,7 @@ _DATA_SECTION = 11
 
 _MODULES = (
     "tracekit.native.alignment",
-    *("tracekit.native.replay", "tracekit.readers.common.tries"),
+    *("tracekit.native.nesting", "tracekit.native.replay", "tracekit.readers.common.tries"),
     *("tracekit.readers.common.protobuf.decoding", "tracekit.readers.common.json.scanner"),
     "tracekit.readers.tfevents.records",
 )

@@ -14,33 +14,33 @@ intervals do not change the parents of other intervals.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from tracekit.core.intervals.axis import Axis, map_in_threads, replace_with_null_unless, search_sorted
 from tracekit.core.series import create_nullable_series
+from tracekit.native.nesting import compute_parents
 from tracekit.system import memory
 from tracekit.system.sorting import (
     create_series,
-    group_row_numbers,
     iterate_row_blocks,
     map_blocks,
-    sort_in_place,
     sort_rows,
     take,
 )
+from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.int64]
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
+    RowNumbers = NDArray[np.uint32]
 _STEPS = 8
-_MAX_GROUPED_DEPTH = (1 << 16) - 1
 
 
 class MaximumTree(NamedTuple):
@@ -54,62 +54,63 @@ class MaximumTree(NamedTuple):
     levels: list[Numbers]
 
     @classmethod
-    def from_values(cls, values: pl.Series) -> MaximumTree:
-        """Return the tree of maxima of a column of integers without nulls."""
-        levels = [values.to_numpy()]
+    def from_values(cls, values: Numbers) -> MaximumTree:
+        """Return the tree of maxima of an array of integers."""
+        levels = [values]
         while len(levels[-1]) > 1:
             below = levels[-1]
             pairs = below[: len(below) // 2 * 2].reshape(-1, 2).max(axis=1)
             levels.append(np.append(pairs, below[-1]) if len(below) % 2 else pairs)
         return cls(levels)
 
-    def find_last_at_least(self, minimum: pl.Series, *, before: pl.Series) -> pl.Series:
+    def find_last_at_least(self, minimum: Numbers, *, before: Numbers) -> Numbers:
         """Find the last row before a given row whose value is at least a given minimum.
 
         Args:
             minimum: The minimum value, one per search.
-            before: The row before which each search ends. It may equal the number of rows, but must not be null.
+            before: The row before which each search ends. It may equal the number of rows.
 
         Returns:
-            One row number per search. It is null if all earlier values are less than the minimum.
+            One row number per search. It is -1 if all earlier values are less than the minimum.
         """
-        end, least = before.to_numpy().astype(np.int64), minimum.to_numpy()
+        end = before.copy()
         node, level = np.full(len(end), -1), np.full(len(end), -1)
         for height, maxima in enumerate(self.levels):
             left = np.flatnonzero((level < 0) & (end % 2 == 1))
-            hit = left[maxima[end[left] - 1] >= least[left]]
+            hit = left[maxima[end[left] - 1] >= minimum[left]]
             node[hit], level[hit] = end[hit] - 1, height
             end //= 2
         for height in range(len(self.levels) - 2, -1, -1):
             inside = np.flatnonzero(level > height)
             right = np.minimum(2 * node[inside] + 1, len(self.levels[height]) - 1)
-            node[inside] = np.where(self.levels[height][right] >= least[inside], right, 2 * node[inside])
-        return pl.Series(node).replace(-1, None)
+            node[inside] = np.where(self.levels[height][right] >= minimum[inside], right, 2 * node[inside])
+        return node
 
 
-class NestingIndex(NamedTuple):
-    """Intervals in nesting order, with indexes for finding the innermost interval at a point in time.
+@dataclass(frozen=True)
+class NestingIndex:
+    """Intervals in nesting order, with which the innermost interval at a point in time is found.
 
     Attributes:
         intervals: The intervals: the columns ``by``, ``start_ns``, ``end_ns``, and any further columns.
         axis: The axis with the tracks of the intervals.
-        frame: One row per interval that is not empty, in nesting order: ``row`` (row number in ``intervals``),
-            ``track``, ``start``, ``end`` (positions on the axis), ``depth`` (number of other intervals of the track
-            that are open when it starts), ``parent`` (row number in this frame).
-        ends: The ends of the intervals, in ascending order.
-        rows_by_depth: One integer per interval, ``depth * height + row``, in ascending order. ``height`` is the number
-            of rows of ``frame``.
-        crossing_tracks: Numbers of the tracks that are not nested.
-        end_tree: The ends in the order of ``frame``. It is empty if all tracks are nested.
+        row: Row number in ``intervals`` of each interval that is not empty, in nesting order.
+        start: Start of each of these intervals, as a position on the axis.
+        end: End of each of these intervals.
+        parent: Index of the parent of each of these intervals in these arrays, or -1 for an outermost one.
+        depth: Number of ancestors of each of these intervals, including the interval itself.
+        has_crossings: Whether two intervals of any track cross, which means that they overlap and neither contains the
+            other.
     """
 
     intervals: pl.DataFrame
     axis: Axis
-    frame: pl.DataFrame
-    ends: pl.Series
-    rows_by_depth: pl.Series
-    crossing_tracks: pl.Series
-    end_tree: MaximumTree
+    row: RowNumbers
+    start: Numbers
+    end: Numbers
+    parent: Numbers
+    depth: NDArray[np.int32]
+    has_crossings: bool
 
     @classmethod
     def from_intervals(cls, intervals: pl.DataFrame, by: Sequence[str]) -> NestingIndex:
@@ -120,15 +121,12 @@ class NestingIndex(NamedTuple):
             by: Columns that identify the track of an interval, such as its thread or its GPU.
         """
         axis = Axis.from_intervals(intervals, by=by)
-        frame, ends, rows_by_depth = _compute_nesting_order(intervals, axis)
-        crossing = _find_non_nested_tracks(frame)
-        end_tree = MaximumTree.from_values(frame["end"] if len(crossing) else ends.clear())
-        return cls(intervals, axis, frame, ends, rows_by_depth, crossing, end_tree)
-
-    @property
-    def has_crossings(self) -> bool:
-        """Whether two intervals of any track cross, which means that they overlap and neither contains the other."""
-        return len(self.crossing_tracks) > 0
+        row, start, end = _sort_nonempty_positions(intervals, axis)
+        parent = memory.allocate_zeros(len(row), np.int64)
+        depth = memory.allocate_zeros(len(row), np.int32)
+        has_crossings = compute_parents(start, end, parent, depth)
+        memory.release_pages()
+        return cls(intervals, axis, row, start, end, parent, depth, has_crossings)
 
     def find_innermost(self, points: pl.DataFrame, time_column: str) -> pl.Series:
         """Return the innermost interval that encloses each point.
@@ -140,19 +138,12 @@ class NestingIndex(NamedTuple):
         Returns:
             One row number of ``intervals`` per point. It is null if no interval encloses the point.
         """
-        if not self.frame.height or not points.height:
-            return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
-        innermost = map_in_threads(
-            lambda batch: self._find_innermost_assuming_nesting(self.axis.compute_point_positions(batch, time_column)),
-            points,
-        )
-        if not self.has_crossings:
-            return innermost
-        at = self.axis.compute_point_positions(points, time_column).alias("at").to_frame().with_row_index("point")
-        at = at.filter(self.axis.find_track_numbers(at["at"]).is_in(self.crossing_tracks.implode()))
-        started = search_sorted(self.frame["start"], at["at"], "right")
-        last_open = self.end_tree.find_last_at_least(at["at"] + 1, before=started)
-        return innermost.scatter(at["point"], self.frame["row"].gather(last_open))
+
+        def find_rows(batch: pl.DataFrame) -> pl.Series:
+            at = self.axis.compute_point_positions(batch, time_column).fill_null(-1).to_numpy()
+            return self._get_rows(self._find_innermost_positions(at))
+
+        return map_in_threads(find_rows, points)
 
     def count_enclosing(self, points: pl.DataFrame, time_column: str) -> pl.Series:
         """Return the number of intervals that enclose each point.
@@ -162,7 +153,8 @@ class NestingIndex(NamedTuple):
             time_column: Name of the column with the times in ns.
         """
         at = self.axis.compute_point_positions(points, time_column)
-        started, ended = search_sorted(self.frame["start"], at, "right"), search_sorted(self.ends, at, "right")
+        starts, ends = create_series(self.start), create_series(self.end).sort()
+        started, ended = search_sorted(starts, at, "right"), search_sorted(ends, at, "right")
         return replace_with_null_unless(at.is_not_null(), started - ended).fill_null(0)
 
     def find_next_enclosing(self, points: pl.DataFrame, time_column: str, inner_rows: pl.Series) -> pl.Series:
@@ -177,11 +169,10 @@ class NestingIndex(NamedTuple):
             One row number of ``intervals`` per point. It is null if no interval outside the given one encloses the
             point.
         """
-        frame_row = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
-        frame_row = frame_row.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
-        end_tree = self.end_tree if self.has_crossings else MaximumTree.from_values(self.frame["end"])
-        later = self.axis.compute_point_positions(points, time_column) + 1
-        return self.frame["row"].gather(end_tree.find_last_at_least(later, before=frame_row.gather(inner_rows)))
+        index = np.zeros(self.intervals.height, np.int64)
+        index[self.row] = np.arange(len(self.row))
+        later = self.axis.compute_point_positions(points, time_column).to_numpy() + 1
+        return self._get_rows(self._end_tree.find_last_at_least(later, before=index[inner_rows.to_numpy()]))
 
     def find_nth_enclosing(self, points: pl.DataFrame, time_column: str, number: int) -> pl.Series:
         """Return the interval with a given number among those that enclose each point, in nesting order.
@@ -195,12 +186,13 @@ class NestingIndex(NamedTuple):
             One row number of ``intervals`` per point.
         """
         at = self.axis.compute_point_positions(points, time_column)
-        reversed_ends = MaximumTree.from_values(self.frame["end"].reverse())
-        track_starts = self.axis.find_track_numbers(at) * self.axis.width
-        reversed_row = self.frame.height - search_sorted(self.frame["start"], track_starts, "left")
+        track_starts = (self.axis.find_track_numbers(at) * self.axis.width).to_numpy()
+        reversed_ends = MaximumTree.from_values(self.end[::-1])
+        index = np.searchsorted(self.start, track_starts) - 1
         for _ in range(number):
-            reversed_row = reversed_ends.find_last_at_least(at + 1, before=reversed_row)
-        return self.frame["row"].gather(self.frame.height - 1 - reversed_row)
+            reversed_row = reversed_ends.find_last_at_least(at.to_numpy() + 1, before=len(self.row) - 1 - index)
+            index = len(self.row) - 1 - reversed_row
+        return self._get_rows(index)
 
     def find_parents(self) -> pl.Series:
         """Return the parent of each interval.
@@ -209,145 +201,76 @@ class NestingIndex(NamedTuple):
             One row number of ``intervals`` per interval, null for an outermost one. The parent of an empty interval is
             the innermost interval at its start.
         """
-        row, parent = self.frame["row"], self.frame["parent"]
-        numbers = memory.allocate_zeros(self.intervals.height, np.int64)
-        for block in iterate_row_blocks(self.intervals.height):
-            numbers[block] = -1
-        for block in iterate_row_blocks(self.frame.height):
-            numbers[row[block].to_numpy()] = row.gather(parent[block]).fill_null(-1).to_numpy()
-        parents = create_nullable_series(numbers)
-        if self.has_crossings:
-            crossing = self.frame["track"].is_in(self.crossing_tracks.implode()).arg_true().cast(pl.Int64)
-            outer = self.end_tree.find_last_at_least(self.frame["end"].gather(crossing), before=crossing)
-            parents = parents.scatter(row.gather(crossing), row.gather(outer))
-        empty = self.intervals.with_columns(row=pl.int_range(pl.len())).filter(pl.col("end_ns") <= pl.col("start_ns"))
-        return parents.scatter(empty["row"], self.find_innermost(empty, "start_ns")) if empty.height else parents
+        parents = memory.allocate_zeros(self.intervals.height, np.int64)
+        for block in iterate_row_blocks(len(parents)):
+            parents[block] = -1
+        for block in iterate_row_blocks(len(self.row)):
+            parents[self.row[block]] = self._get_rows(self.parent[block]).fill_null(-1).to_numpy()
+        empty, outer = self._empty_intervals
+        parents[empty] = outer
+        return create_nullable_series(parents)
 
-    def _find_innermost_assuming_nesting(self, positions: pl.Series) -> pl.Series:
-        """Return the innermost interval at each position, assuming that all tracks are nested.
+    def find_depths(self) -> pl.Series:
+        """Return the number of ancestors of each interval, including the interval itself (Int32)."""
+        depths = memory.allocate_zeros(self.intervals.height, np.int32)
+        for block in iterate_row_blocks(len(depths)):
+            depths[block] = 1
+        for block in iterate_row_blocks(len(self.row)):
+            depths[self.row[block]] = self.depth[block]
+        empty, outer = self._empty_intervals
+        depths[empty] += np.where(outer < 0, 0, depths[outer])
+        return create_series(depths)
 
-        For each position, the interval that started last and its nearest ancestors are tried first, because one of them
-        usually encloses it. For the remaining positions, the innermost interval is found by its depth.
+    @unlocked_property
+    def _empty_intervals(self) -> tuple[Numbers, Numbers]:
+        """The row numbers of empty intervals, and of the innermost intervals at their starts, or -1."""
+        empty = (self.intervals["end_ns"] <= self.intervals["start_ns"]).arg_true()
+        starts = self.intervals[empty]
+        return empty.to_numpy(), self.find_innermost(starts, "start_ns").fill_null(-1).to_numpy()
+
+    @unlocked_property
+    def _end_tree(self) -> MaximumTree:
+        return MaximumTree.from_values(self.end)
+
+    def _find_innermost_positions(self, at: Numbers) -> Numbers:
+        """Return the index of the innermost interval at each position on the axis, or -1.
+
+        It is the interval that started last, or one of its ancestors. The nearest ancestors are tried first, because
+        one of them is usually the innermost interval.
         """
-        started = search_sorted(self.frame["start"], positions, "right")
-        row = replace_with_null_unless(started > 0, started - 1)
-        ends, parents = self.frame["end"], self.frame["parent"]
-        left = pl.DataFrame({"at": positions, "row": row}).with_row_index("point").filter(ends.gather(row) <= positions)
-        row = row.clone()
+        index = np.searchsorted(self.start, at, side="right") - 1
+        pending = np.arange(len(at))
         for _ in range(_STEPS):
-            if not left.height:
-                return self.frame["row"].gather(row)
-            left = left.with_columns(row=parents.gather(left["row"]))
-            row = row.scatter(left["point"], left["row"])
-            left = left.filter((ends.gather(left["row"]) <= left["at"]).fill_null(False))  # noqa: FBT003
-        started = search_sorted(self.frame["start"], left["at"], "right")
-        depth = started - search_sorted(self.ends, left["at"], "right") - 1
-        row = row.scatter(left["point"], _find_last_at_depth(self.rows_by_depth, depth, started))
-        return self.frame["row"].gather(row)
+            pending = pending[index[pending] >= 0]
+            pending = pending[self.end[index[pending]] <= at[pending]]
+            if not len(pending):
+                return index
+            index[pending] = self.parent[index[pending]]
+        index[pending] = self._end_tree.find_last_at_least(at[pending] + 1, before=index[pending] + 1)
+        return index
+
+    def _get_rows(self, indices: Numbers) -> pl.Series:
+        """Return the row number of each of the given intervals, or null for -1."""
+        is_known = indices >= 0
+        rows = np.full(len(indices), -1, np.int64)
+        rows[is_known] = self.row[indices[is_known]]
+        return create_nullable_series(rows)
 
 
-def _compute_nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
-    """Return the attributes ``frame``, ``ends`` and ``rows_by_depth`` of ``NestingIndex``."""
-    row, start, end = _select_nonempty_positions(intervals, axis)
-    count = len(row)
-    order, (start, end) = sort_rows(start, end)
-    if order is not None:
-        row = take(row, order)
-    end = map_blocks(lambda block: -end[block], count, np.int64)
-    ends = map_blocks(lambda block: end[block], count, np.int64)
-    sort_in_place(ends)
-    memory.release_pages()
-    depth = map_blocks(
-        lambda block: _compute_row_numbers(block) - np.searchsorted(ends, start[block], side="right"), count, np.int64
-    )
-    rows_by_depth = _compute_rows_by_depth(depth)
-    memory.release_pages()
-    by_depth = create_series(rows_by_depth)
-    columns = {
-        "row": create_series(row),
-        "track": create_series(map_blocks(lambda block: start[block] // axis.width, count, np.int64)),
-        "start": create_series(start),
-        "end": create_series(end),
-        "depth": create_series(depth),
-        "parent": create_nullable_series(_find_parents(rows_by_depth)),
-    }
-    return pl.DataFrame(columns), create_series(ends), by_depth
-
-
-def _select_nonempty_positions(
-    intervals: pl.DataFrame, axis: Axis
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the row numbers, start positions and negated end positions of the intervals that are not empty."""
-    columns = tuple(memory.allocate_zeros(intervals.height, np.int64) for _ in range(3))
+def _sort_nonempty_positions(intervals: pl.DataFrame, axis: Axis) -> tuple[RowNumbers, Numbers, Numbers]:
+    """Return the row number, start and end of each interval that is not empty, in nesting order."""
+    row = memory.allocate_zeros(intervals.height, np.uint32)
+    start, negated_end = (memory.allocate_zeros(intervals.height, np.int64) for _ in range(2))
     count = 0
     memory.drop_mapped_pages()
     for block in iterate_row_blocks(intervals.height):
         positions = axis.compute_nonempty_positions(intervals[block])
-        values = positions.select(pl.col("row").cast(pl.Int64) + block.start, "start", -pl.col("end"))
-        for column, here in zip(columns, values.iter_columns(), strict=True):
-            column[count : count + positions.height] = here.to_numpy()
-        count += positions.height
-    row, start, end = (column[:count] for column in columns)
-    return row, start, end
-
-
-def _compute_rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return ``depth * count + row`` of each interval in ascending order, given the depths in nesting order.
-
-    Intervals are grouped by depth, which is faster than sorting but needs memory for each depth.
-    """
-    count = len(depth)
-    deepest = max((int(depth[block].max()) for block in iterate_row_blocks(count)), default=0)
-    if deepest > _MAX_GROUPED_DEPTH:
-        rows_by_depth = map_blocks(lambda block: depth[block] * count + _compute_row_numbers(block), count, np.int64)
-        sort_in_place(rows_by_depth)
-        return rows_by_depth
-    rows, _ = group_row_numbers(lambda block: depth[block].astype(np.uint16), count, deepest + 1)
-    return map_blocks(lambda block: depth[rows[block]] * count + rows[block], count, np.int64)
-
-
-def _find_parents(rows_by_depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return, for each interval, the last earlier interval whose depth is smaller by one, or -1 at depth 0.
-
-    The intervals are searched in the order of ``rows_by_depth``, because ascending values are found fastest.
-    """
-    count = len(rows_by_depth)
-    parents = memory.allocate_zeros(count, np.int64)
-    for block in iterate_row_blocks(count):
-        depth, rows = np.divmod(rows_by_depth[block], count)
-        outer = rows_by_depth[np.searchsorted(rows_by_depth, rows_by_depth[block] - count) - 1] % count
-        parents[rows] = np.where(depth > 0, outer, -1)
-    return parents
-
-
-def _compute_row_numbers(block: slice) -> npt.NDArray[np.int64]:
-    """Return the numbers of the rows in a block."""
-    return np.arange(block.start, block.stop)
-
-
-def _find_last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
-    """Return the last row before a given row that has a given depth.
-
-    The result is null if the depth is null or negative. For any other depth, an earlier row with it must exist.
-    """
-    index = search_sorted(rows_by_depth, depth * len(rows_by_depth) + before, "left") - 1
-    return rows_by_depth.gather(replace_with_null_unless((depth >= 0) & (index >= 0), index)) % max(
-        len(rows_by_depth), 1
-    )
-
-
-def _find_non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
-    """Return the numbers of the tracks on which some intervals overlap and neither contains the other.
-
-    On a nested track, each interval with a depth above 0 is contained in the last earlier interval whose depth is
-    smaller by one.
-    """
-
-    def compute_not_contained_mask(rows: pl.DataFrame) -> pl.Series:
-        outer = frame.select(pl.col("track", "end", "depth").gather(rows["parent"]))
-        inside = (
-            (outer["track"] == rows["track"]) & (outer["end"] >= rows["end"]) & (outer["depth"] == rows["depth"] - 1)
-        )
-        return (rows["depth"] > 0) & ~inside.fill_null(False)  # noqa: FBT003
-
-    return frame["track"].filter(map_in_threads(compute_not_contained_mask, frame)).unique()
+        here = slice(count, count := count + positions.height)
+        np.add(positions["row"].to_numpy(), block.start, out=row[here], casting="unsafe")
+        start[here] = positions["start"].to_numpy()
+        np.negative(positions["end"].to_numpy(), out=negated_end[here])
+    row = row[:count]
+    order, (start, negated_end) = sort_rows(start[:count], negated_end[:count])
+    if order is not None:
+        row = take(row, order)
+    return row, start, map_blocks(lambda block: -negated_end[block], count, np.int64)
