@@ -44,7 +44,10 @@ _DATA_SECTION = 11
 
 _MODULES = (
     "tracekit.native.alignment",
-    *("tracekit.native.nesting", "tracekit.native.replay", "tracekit.readers.common.tries"),
+    "tracekit.native.nesting",
+    "tracekit.native.replay",
+    "tracekit.readers.common.tries",
+    "tracekit.core.ops.op_names",
     *("tracekit.readers.common.protobuf.decoding", "tracekit.readers.common.json.scanner"),
     "tracekit.readers.tfevents.records",
 )

@@ -32,6 +32,7 @@ from tracekit.core.ops.dialect import (
     build_op_tree_and_paths,
     build_timeline_instances,
 )
+from tracekit.core.ops.op_names import OpNames
 from tracekit.core.ops.step_names import remove_star_expr
 from tracekit.core.relations import THREAD
 from tracekit.core.series import map_categories_expr, match_categories_expr
@@ -53,7 +54,6 @@ _CALL = {
     "data_type": pl.String(),
 }
 _LOCATION = {"text": pl.String(), "path": pl.String(), "stack_trace": pl.String()}
-_OP_NAME = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
 _EVALUATES = "autograd::engine::evaluate_function: "
 _SIZES, _INPUT_IDS = ", sizes = [", ", input_op_ids = ["
 _SHAPES = r", sizes = (\[[\[\]\d, ]*\])"
@@ -244,22 +244,14 @@ def _parse_names(texts: pl.Series) -> pl.DataFrame:
         - ``sequence_number``, ``input_shapes`` (Categorical): arguments of the op
         - ``backward``: whether the op belongs to the backward pass
     """
-    text = pl.col("string")
-    frame = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)})
-    frame = frame.with_columns(looks_like_op=text.str.contains(_OP_NAME))
-    name = pl.when("looks_like_op").then(name_without_arguments_expr(text)).otherwise(text)
-    frame = frame.select(
-        "text",
-        "looks_like_op",
-        name=name.cast(pl.Categorical),
-        sequence_number=text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64),
-        input_shapes=input_shapes_expr(text),
+    parsed = OpNames.parse(texts)
+    names = _parse_names_without_arguments(parsed.names).select(pl.all().gather(parsed.rows["name"]))
+    is_op = pl.col("has_op_name")
+    return names.drop("name", "looks_like_op").with_columns(
+        texts.alias("text"),
+        sequence_number=pl.when(is_op).then(parsed.rows["sequence_number"]),
+        input_shapes=pl.when(is_op).then(parsed.gather_input_shapes()),
     )
-    key = ["name", "looks_like_op"]
-    names = _parse_names_without_arguments(frame.select(key).unique())
-    parsed = frame.join(names, on=key, how="left", maintain_order="left").drop(key)
-    arguments = ["sequence_number", "input_shapes"]
-    return parsed.with_columns(pl.when("has_op_name").then(c).alias(c) for c in arguments)
 
 
 def _parse_names_without_arguments(names: pl.DataFrame) -> pl.DataFrame:
@@ -268,12 +260,12 @@ def _parse_names_without_arguments(names: pl.DataFrame) -> pl.DataFrame:
     Most names of a capture differ only in their arguments, so that few names have to be parsed.
 
     Args:
-        names: Distinct pairs of ``name`` (Categorical) and ``looks_like_op`` (whether the name has the form of an op).
+        names: ``name`` and ``looks_like_op``, as in ``OpNames.names``.
 
     Returns:
         The columns of ``names`` and those columns of ``_parse_names`` that do not depend on arguments.
     """
-    text, label = pl.col("name").cast(pl.String), pl.col("label")
+    text, label = pl.col("name"), pl.col("label")
     stripped = pl.when("looks_like_op").then(text.str.strip_prefix(_EVALUATES)).otherwise(text)
     frame = names.with_columns(label=stripped, evaluates=text.str.starts_with(_EVALUATES))
     is_backward = pl.col("evaluates") | label.str.contains(_BACKWARD)
