@@ -694,29 +694,38 @@ def test_no_environment_reaches_a_table(tmp_path: Path) -> None:
 
 def test_only_the_columns_asked_for_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, list[str]]] = []
-    real = database.Database.map_batches
+    real = database.Database.map_column_batches
 
     def spy(self: database.Database, table: str, columns: list[str], *rest: object):
         asked.append((table, sorted(columns)))
         return real(self, table, columns, *rest)  # type: ignore[arg-type]
 
     with tk.load(FEATURES) as trace:
-        monkeypatch.setattr(database.Database, "map_batches", spy)
+        monkeypatch.setattr(database.Database, "map_column_batches", spy)
         trace.table("kernels", ["start_ns", "process_id"])
         trace.frame("kernels").filter(pl.col("start_ns") > 0).select("end_ns").collect()
         assert trace.count("kernels") == 22
     assert asked == [(KERNEL, ["globalPid", "start"]), (KERNEL, ["end"])]
 
 
+def test_tables_do_not_depend_on_the_size_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tk.load(FEATURES) as trace:
+        whole = {name: trace[name] for name in trace.tables}
+    monkeypatch.setattr(tables, "RUN_BYTES", 512)  # one page for each batch
+    monkeypatch.setattr(database, "_RUNS_PER_BATCH", 1)
+    with tk.load(FEATURES) as trace:
+        assert {name for name in whole if not trace[name].equals(whole[name], check_metadata=True)} == set()
+
+
 def test_loading_reads_no_table_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = database.Database.map_batches
+    real = database.Database.map_column_batches
 
     def spy(self: database.Database, table: str, *rest: object):
         asked.append(table)
         return real(self, table, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(database.Database, "map_batches", spy)
+    monkeypatch.setattr(database.Database, "map_column_batches", spy)
     tk.load(FEATURES).close()
     facts = {"META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}
     assert set(asked) == facts

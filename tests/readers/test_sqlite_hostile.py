@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import sqlite3
 import sys
@@ -313,7 +314,7 @@ def test_few_rows_that_name_others_very_often(tmp_path: Path, made: str) -> None
             "SELECT i, i, 59, 0, 0, 1 FROM k",
             "UPDATE StringIds SET value = printf('%.*c', 1000000, 'x') WHERE id = 1",
         )
-        assert "table nvtx_ranges: 300,011,000,000 bytes of strings would take" in refused(path, "nvtx_ranges")
+        assert re.search("table nvtx_ranges: [0-9,]+ bytes of strings would take", refused(path, "nvtx_ranges"))
         return
     path = dlprof_database(
         tmp_path / "many.sqlite",

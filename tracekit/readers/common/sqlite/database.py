@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message
 from tracekit.readers.common import columns as col
-from tracekit.readers.common.builders import create_column_builder
+from tracekit.readers.common.builders import TableBuilder, concatenate
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite import catalogue, records
 from tracekit.readers.common.sqlite.connections import ConnectionPool
@@ -46,6 +46,9 @@ ROWID = "rowid"
 
 LARGE_RUNS = 1
 """Maximum number of runs of a small table. Integers are decoded from the pages only in larger tables."""
+
+_RUNS_PER_BATCH = 4
+"""Number of runs that are converted together, so that the converted columns take a few megabytes."""
 
 _EXPECTED = {"integer": "'integer', 'null'", "number": "'integer', 'real', 'null'"}
 
@@ -157,8 +160,8 @@ class Database:
 
     def read_columns(
         self, table: str, types: Mapping[str, pa.DataType], where: RowFilter | None = None
-    ) -> tuple[dict[str, pa.ChunkedArray], Counter[str]]:
-        """Read the given columns of a table into chunked Arrow arrays.
+    ) -> tuple[dict[str, pa.Array | pa.ChunkedArray], Counter[str]]:
+        """Read the given columns of a table into Arrow arrays with few chunks.
 
         Args:
             table: Name of the table.
@@ -171,25 +174,62 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged, or a value does not have the requested type.
         """
-        row_limit = self.compute_max_rows(table)
-        builders = {c: create_column_builder(t, row_limit) for c, t in types.items()}
-        repaired: Counter[str] = Counter()
-
-        def convert_batch(batch: pa.RecordBatch) -> list[col.RepairedColumn]:
-            return [
-                self._convert_column(table, c, array, types[c]) for c, array in zip(types, batch.columns, strict=True)
-            ]
-
-        for arrays in self.map_batches(table, list(types), where, convert_batch):
-            for c, (array, broken) in zip(types, arrays, strict=True):
-                builders[c].append(array)
-                repaired[c] += broken
+        builder, repaired = TableBuilder(self.compute_max_rows(table)), Counter[str]()
+        for columns, broken in self.map_column_batches(table, types, where, lambda columns: columns):
+            builder.append(columns)
+            repaired += broken
         try:
-            read = {c: builder.finish() for c, builder in builders.items()}
+            read = builder.finish()
         except pa.ArrowInvalid as e:  # a dictionary cannot have more than 2 GiB of strings
             raise CorruptTraceError(get_first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
         self._check_string_sizes(table, read)
         return read, repaired
+
+    def map_column_batches(
+        self,
+        table: str,
+        types: Mapping[str, pa.DataType],
+        where: RowFilter | None,
+        convert: Callable[[dict[str, pa.Array | pa.ChunkedArray]], T],
+    ) -> Iterator[tuple[T, Counter[str]]]:
+        """Read columns of a table in several threads, and yield the result of a function for each batch of rows.
+
+        The batches are in rowid order, and there is at least one.
+
+        Args:
+            table: Name of the table.
+            types: Arrow type of each column, by name: an integer type, double or string.
+            where: Filter applied to the rows.
+            convert: Function that is called with the columns of each batch, in the thread that read the batch.
+
+        Yields:
+            The result of ``convert``, and the number of strings with repaired UTF-8 by column name.
+
+        Raises:
+            CorruptTraceError: The table is damaged, or a value does not have the requested type.
+        """
+        opened = self._open_table_for_reading(table, list(types), where)
+        decoded = [c for c, kind in types.items() if pa.types.is_integer(kind) and _is_decodable(opened, c)]
+        parts = [names for names in (decoded, [c for c in types if c not in decoded]) if names]
+
+        def read_batch(first_run: int) -> tuple[T, Counter[str]]:
+            columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+            repaired: Counter[str] = Counter()
+            with self._convert_read_errors(table):
+                for names in parts:
+                    runs = range(first_run, min(first_run + _RUNS_PER_BATCH, len(opened.runs)))
+                    batches = [batch for nth in runs for batch in self._read_page_run(opened, nth, names, where)]
+                    for name, arrays in zip(names, zip(*batches, strict=True), strict=True):
+                        chunks = [self._convert_column(table, name, array, types[name]) for array in arrays]
+                        columns[name] = concatenate([chunk.values for chunk in chunks], types[name])
+                        repaired[name] += sum(chunk.repaired_rows for chunk in chunks)
+            self._check_string_sizes(table, columns)
+            if len(counts := {len(column) for column in columns.values()}) > 1:
+                what = f"the columns have different lengths: {sorted(counts)} rows"
+                raise CorruptTraceError(what, path=self.path, table=table, hint=self.hint)
+            return convert(columns), repaired
+
+        return map_in_order(read_batch, range(0, len(opened.runs), _RUNS_PER_BATCH))
 
     def format_blob_column(self, column: str, data: pa.Array) -> pa.Array:  # noqa: ARG002 - subclasses use it
         """Return a binary column unchanged. Subclasses override this method to convert columns of blobs to strings."""
@@ -214,9 +254,7 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged.
         """
-        with self._convert_read_errors(table):
-            opened = self._get_checked_table(table)
-            opened.check_columns([c for c in columns if c != ROWID] + ([] if where is None else [where.column]))
+        opened = self._open_table_for_reading(table, columns, where)
 
         def read_and_convert_run(run_index: int) -> list[T]:
             with (
@@ -227,14 +265,12 @@ class Database:
 
         return itertools.chain.from_iterable(map_in_order(read_and_convert_run, range(len(opened.runs))))
 
-    def can_decode(self, table: str, column: str) -> bool:
-        """Return whether the integers of a column are decoded from the pages of its table rather than read by SQLite.
-
-        Columns of small tables are never decoded from pages.
-        """
+    def _open_table_for_reading(self, table: str, columns: Sequence[str], where: RowFilter | None) -> SqliteTable:
+        """Return a SQLite table after checking its inner pages, and the columns that are read from it."""
         with self._convert_read_errors(table):
             opened = self._get_checked_table(table)
-            return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
+            opened.check_columns([c for c in columns if c != ROWID] + ([] if where is None else [where.column]))
+            return opened
 
     def compute_max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table."""
@@ -451,6 +487,14 @@ class Database:
                 f"SQLite returned {rows} rows with rowids from {run.min_rowid} to {run.max_rowid}, "
                 f"but the pages hold {expected} rows"
             )
+
+
+def _is_decodable(table: SqliteTable, column: str) -> bool:
+    """Return whether the integers of a column are decoded from the pages of its table rather than read by SQLite.
+
+    Columns of small tables are never decoded from pages.
+    """
+    return len(table.runs) > LARGE_RUNS and (column == ROWID or column in table.decodable)
 
 
 def _format_sql_condition(where: RowFilter | None) -> tuple[str, tuple[int, ...]]:
