@@ -400,6 +400,12 @@ class SharedRollup:
                 self._rollup = self._compute_rollup()
             return self._rollup
 
+    def free_working_data(self) -> None:
+        """Free the large data from which results were computed. The roll-up and the results stay in memory."""
+        with self._lock:
+            if self._rollup is not None:
+                self._rollup.free_working_data()
+
     def release(self) -> None:
         """Free the roll-up."""
         with self._lock:

@@ -88,8 +88,9 @@ class TraceView:
         The computed columns stay in memory. If further columns need the data, it is computed again.
         """
         self.__dict__.pop("_shared_rollup", None)
-        for stage in list(self.plan.source.stages.values()):
-            stage.free_working_data()
+        source = self.plan.source
+        for computed in (*list(source.stages.values()), *list(source.rollups.values())):
+            computed.free_working_data()
 
     def report(
         self,

@@ -29,7 +29,7 @@ from tracekit.core.diagnosis.answer import (
 from tracekit.core.diagnosis.causes.communication import find_transfer_times
 from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.cures import Cure, find_stalls, predict_savings
-from tracekit.core.diagnosis.events import Events, JoinedResults, find_framework, read_events
+from tracekit.core.diagnosis.events import JoinedResults, find_framework
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.isolated import explain_isolated_kernels
@@ -45,7 +45,7 @@ from tracekit.core.diagnosis.ranks import (
     profile_process,
 )
 from tracekit.core.diagnosis.replay import CpuScales, ModelReplay, ReplayError, create_unedited
-from tracekit.core.diagnosis.steady_steps import Basis, measure_steps
+from tracekit.core.diagnosis.steady_steps import Basis, build_steady_models, list_steady_models, measure_steps
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
 from tracekit.errors import TracekitError
@@ -115,36 +115,36 @@ def diagnose(rollup: Rollup, options: Options | None = None, joined: JoinedResul
 
 
 def _diagnose_all_processes(rollup: Rollup, options: Options, joined: JoinedResults | None) -> Why:
-    events = list(read_events(rollup, joined))
-    if not events:
+    models = list_steady_models(rollup, joined)
+    if not models:
         return explain_missing_gpu_work(rollup)
-    if len(events) == 1:
-        return _diagnose_process(events[0], rollup, options)
-    plans, notes = plan_processes(events, rollup)
-    examinations = [_examine_process(e, rollup, options, plans[e.process_id]) for e in events]
+    if len(models) == 1:
+        return _diagnose_process(models[0], rollup, options)
+    plans, notes = plan_processes(models, rollup)
+    examinations = [_examine_process(model, rollup, options, plans[model.events.process_id]) for model in models]
     return explain_job(examinations, notes=notes)
 
 
-def plan_processes(events: Sequence[Events], rollup: Rollup) -> tuple[dict[int | None, RankPlan], list[str]]:
+def plan_processes(models: Sequence[Model], rollup: Rollup) -> tuple[dict[int | None, RankPlan], list[str]]:
     """Return what is known about the other processes of a capture, for each process by its id, and notes about them."""
     tables = read_call_tables(rollup.measures.ops.frames)
     ranked = {name: rows.with_columns(rank=pl.lit(0, pl.Int64)) for name, rows in tables.items()}
     communication = Communication(ranked, ignores_missing_ranks=True)
-    plans, notes = plan_ranks({0: [profile_process(of_process) for of_process in events]}, communication)
+    plans, notes = plan_ranks({0: list(map(profile_process, models))}, communication)
     return plans[0], notes
 
 
 def profile_processes(rollup: Rollup) -> list[RankProfile]:
     """Return the profiles of the processes that ran GPU operations."""
-    return [profile_process(events) for events in read_events(rollup)]
+    return list(map(profile_process, build_steady_models(rollup)))
 
 
 def examine_processes(
     rollup: Rollup, options: Options, plans: Mapping[int | None, RankPlan], joined: JoinedResults | None = None
 ) -> list[Examination]:
     """Diagnose the processes of one capture, given the plan of each of them by its id."""
-    events = read_events(rollup, joined)
-    return [_examine_process(of_process, rollup, options, plans[of_process.process_id]) for of_process in events]
+    models = build_steady_models(rollup, joined)
+    return [_examine_process(model, rollup, options, plans[model.events.process_id]) for model in models]
 
 
 def explain_job(examinations: Sequence[Examination], others: Sequence[Why] = (), notes: Sequence[str] = ()) -> Why:
@@ -254,15 +254,15 @@ def _compute_slack(model: Model, error: float) -> float:
     return _SLACK + min(0.3, spread / 2) / 2 + error
 
 
-def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
-    basis = measure_steps(events, rollup)
+def _diagnose_process(model: Model, rollup: Rollup, options: Options) -> Why:
+    basis = measure_steps(model, rollup)
     try:
-        return _predict_process(events, basis, options)
+        return _predict_process(basis, options)
     except ReplayError as error:
-        return _explain_without_replay(events, basis, error)
+        return _explain_without_replay(basis, error)
 
 
-def _explain_without_replay(events: Events, basis: Basis, error: ReplayError) -> Why:
+def _explain_without_replay(basis: Basis, error: ReplayError) -> Why:
     """Return the answer without causes, because nothing can be predicted."""
     return Why(
         sentence=_write_sentence(basis.step, basis.parts, (), "unsure", basis.cold),
@@ -272,13 +272,13 @@ def _explain_without_replay(events: Events, basis: Basis, error: ReplayError) ->
         cold=basis.cold,
         notes=(f"the events cannot be replayed, so no savings are predicted: {error}",),
         device=Inspection(basis.model).device_name,
-        framework=events.framework,
+        framework=basis.model.events.framework,
     )
 
 
-def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
+def _predict_process(basis: Basis, options: Options) -> Why:
     complete, step, parts, cold = basis
-    model = _limit(events, complete)
+    events, model = complete.events, _limit(complete)
     engine = ModelReplay(model)
     inspection = Inspection(model)
     cold = _add_first_calls(cold, inspection)
@@ -326,21 +326,20 @@ def _add_first_calls(cold: ColdSteps | None, inspection: Inspection) -> ColdStep
     return replace(cold, first_calls=tuple(list_first_calls(inspection.model.events, calls)))
 
 
-def _examine_process(events: Events, rollup: Rollup, options: Options, plan: RankPlan) -> Examination:
+def _examine_process(model: Model, rollup: Rollup, options: Options, plan: RankPlan) -> Examination:
     """Diagnose one process of a job. A process that has no steps in common with others is a separate program."""
     if plan.steps is None:
-        return Examination(_diagnose_process(events, rollup, options), plan.rank)
-    basis = measure_steps(events, rollup, plan)
+        return Examination(_diagnose_process(model, rollup, options), plan.rank)
+    basis = measure_steps(model, rollup, plan)
     try:
-        return _predict_rank(events, basis, options, plan, plan.steps)
+        return _predict_rank(basis, options, plan, plan.steps)
     except ReplayError as error:
-        return Examination(_explain_without_replay(events, basis, error), plan.rank)
+        return Examination(_explain_without_replay(basis, error), plan.rank)
 
 
-def _predict_rank(
-    events: Events, basis: Basis, options: Options, plan: RankPlan, common_steps: tuple[int, int]
-) -> Examination:
+def _predict_rank(basis: Basis, options: Options, plan: RankPlan, common_steps: tuple[int, int]) -> Examination:
     complete, step, parts, cold = basis
+    events = complete.events
     first, last = common_steps
     is_part = (first, last) != (0, len(complete.steps) - 1)
     model = build_model(events, complete.steps[first : last + 1]) if is_part else complete
@@ -390,14 +389,14 @@ def _predict_rank(
     )
 
 
-def _limit(events: Events, model: Model) -> Model:
+def _limit(model: Model) -> Model:
     """Return the model, or that of consecutive steps that represent it if it is too large to be replayed often."""
     size = len(model.items.start) + len(model.operations.start)
     if size <= MAX_ITEMS or len(model.steps) < MIN_STEPS:
         return model
     count = max(1, len(model.steps) * MAX_ITEMS // size)
     first = find_representative_steps(np.diff(model.bounds), count)
-    return build_model(events, model.steps[first : first + count])
+    return build_model(model.events, model.steps[first : first + count])
 
 
 def choose_scales(

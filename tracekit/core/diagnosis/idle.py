@@ -11,14 +11,12 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.diagnose import plan_processes
-from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.ledger import find_idle_times, list_part_names
-from tracekit.core.diagnosis.model import build_model
-from tracekit.core.diagnosis.steady_steps import select_steady_steps
+from tracekit.core.diagnosis.steady_steps import list_steady_models
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
-    from tracekit.core.diagnosis.events import Events
+    from tracekit.core.diagnosis.model import Model
     from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.rollup import Rollup
 
@@ -47,14 +45,14 @@ def list_idle_times(rollup: Rollup) -> pl.DataFrame:
         idle, ``cause`` is the idle part of the ledger, and ``name`` is the API call in which the CPU is, or the
         innermost range of the program, or null.
     """
-    events = list(read_events(rollup))
-    plans = plan_processes(events, rollup)[0] if len(events) > 1 else {}
-    frames = [_list_idle_times_of_process(e, plans.get(e.process_id)) for e in events]
+    models = list_steady_models(rollup)
+    plans = plan_processes(models, rollup)[0] if len(models) > 1 else {}
+    frames = [_list_idle_times_of_process(model, plans.get(model.events.process_id)) for model in models]
     return pl.concat([pl.DataFrame(schema=SCHEMA), *frames]).sort("process_id", "start_ns", maintain_order=True)
 
 
-def _list_idle_times_of_process(events: Events, plan: RankPlan | None) -> pl.DataFrame:
-    model = build_model(events, select_steady_steps(events))
+def _list_idle_times_of_process(model: Model, plan: RankPlan | None) -> pl.DataFrame:
+    events = model.events
     late, on_cpu = (None, None) if plan is None else (plan.find_late_times(model), plan.list_calls_on_cpu())
     segments, item = find_idle_times(model, late, on_cpu)
     order = np.argsort(segments.start, kind="stable")
@@ -66,7 +64,7 @@ def _list_idle_times_of_process(events: Events, plan: RankPlan | None) -> pl.Dat
     call_row = create_series(call)
     calls = events.calls["name"].cast(pl.String).gather(call_row.set(call_row < 0, None))
     labels = pl.Series(model.labels.names, dtype=pl.String).gather(create_series(label))
-    devices = model.events.operations["device_id"].unique()
+    devices = events.operations["device_id"].unique()
     rows = pl.DataFrame(
         {
             "gap_start_ns": create_series(gap),

@@ -27,7 +27,7 @@ from tracekit.core.diagnosis.answer import MAX_CAUSES, MIN_SAVING, CauseOfTime, 
 from tracekit.core.diagnosis.cures import HIGH, LIKELY, LOW, Cure, apply_cures, extend_interval
 from tracekit.core.diagnosis.kinds import CLASSES, select_classes
 from tracekit.core.diagnosis.ledger import measure_before
-from tracekit.core.diagnosis.model import MAX_ITEMS, build_model, find_representative_steps, find_steps
+from tracekit.core.diagnosis.model import MAX_ITEMS, find_representative_steps, find_steps
 from tracekit.core.diagnosis.replay import CpuScales, create_unedited
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.core.communication import Communication
-    from tracekit.core.diagnosis.events import Events
     from tracekit.core.diagnosis.model import Model
 
     Int64s = npt.NDArray[np.int64]
@@ -167,10 +166,8 @@ def find_waits_in_calls(model: Model, calls: pl.DataFrame) -> Int64s:
     return np.where(items.lane == 0, np.minimum(waited, items.duration), 0)
 
 
-def profile_process(events: Events) -> RankProfile:
-    """Return the profile of one process."""
-    steady = tuple(s for s in events.steps if not s.is_cold) or events.steps
-    model = build_model(events, steady)
+def profile_process(model: Model) -> RankProfile:
+    """Return the profile of one process, given the model of its steady steps."""
     items, ops = model.items, model.operations
     names = pl.Series(model.labels.names, dtype=pl.String)
     main = items.lane == 0
@@ -186,8 +183,8 @@ def profile_process(events: Events) -> RankProfile:
     rows = pl.concat([on_cpu.cast(schema), on_gpu.cast(schema)])  # type: ignore[arg-type]
     times = rows.group_by("step", "label").agg(pl.col(CPU, GPU).sum()).sort("step", "label")
     times = times.with_columns(label=names.gather(times["label"])).select(*_TIMES)
-    bounds, starts = tuple(model.bounds.tolist()), tuple(s.start_ns for s in steady)
-    return RankProfile(events.process_id, bounds, starts, len(items.start) + len(ops.start), times)
+    bounds, starts = tuple(model.bounds.tolist()), tuple(s.start_ns for s in model.steps)
+    return RankProfile(model.events.process_id, bounds, starts, len(items.start) + len(ops.start), times)
 
 
 def plan_ranks(

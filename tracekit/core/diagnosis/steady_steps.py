@@ -9,12 +9,13 @@ import polars as pl
 
 from tracekit.core.diagnosis import ledger
 from tracekit.core.diagnosis.answer import ColdSteps, LedgerPart, StepFigures
+from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.model import Model, build_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
-    from tracekit.core.diagnosis.events import Events, Step
+    from tracekit.core.diagnosis.events import JoinedResults
     from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.rollup import Rollup
 
@@ -30,28 +31,43 @@ class Basis(NamedTuple):
     cold: ColdSteps | None
 
 
-def select_steady_steps(events: Events) -> tuple[Step, ...]:
-    """Return the steps of a process without the warm-up."""
-    return tuple(s for s in events.steps if not s.is_cold) or events.steps
+def list_steady_models(rollup: Rollup, joined: JoinedResults | None = None) -> list[Model]:
+    """Return the models that ``build_steady_models`` yields. They are built once per roll-up."""
+    key = ("steady models", joined and joined.key)
+    models: list[Model] | None = rollup.working_data.get(key)
+    if models is None:
+        models = rollup.working_data[key] = list(build_steady_models(rollup, joined))
+    return models
 
 
-def measure_steps(events: Events, rollup: Rollup, plan: RankPlan | None = None) -> Basis:
+def build_steady_models(rollup: Rollup, joined: JoinedResults | None = None) -> Iterator[Model]:
+    """Yield the model of the steps without the warm-up of each process that ran GPU operations, as ``read_events``."""
+    for events in read_events(rollup, joined):
+        yield build_model(events, tuple(s for s in events.steps if not s.is_cold) or events.steps)
+
+
+def build_cold_model(steady: Model) -> Model | None:
+    """Return the model of the warm-up of a process, given that of its steady steps, or None if there is none."""
+    cold = tuple(s for s in steady.events.steps if s.is_cold and s.start_ns < steady.steps[0].start_ns)
+    return build_model(steady.events, cold) if cold else None
+
+
+def measure_steps(complete: Model, rollup: Rollup, plan: RankPlan | None = None) -> Basis:
     """Return the model of the steady steps of a process, and how their time is divided."""
-    steady = select_steady_steps(events)
-    complete = build_model(events, steady)
-    rows = divide_steps(complete, plan)
+    events, rows = complete.events, divide_steps(complete, plan)
     durations = np.diff(complete.bounds)
     step = StepFigures(
         name=events.key_op,
-        count=len(steady),
-        cold=len(events.steps) - len(steady),
+        count=len(complete.steps),
+        cold=len(events.steps) - len(complete.steps),
         median_ns=int(np.sort(durations)[(len(durations) - 1) // 2]),
         mean_ns=int(durations.sum()) // len(durations),
         total_ns=int(durations.sum()),
         covered=rollup.step_summary.gpu_time_share,
     )
-    cold = _describe_cold_steps(events, steady, step.median_ns, plan)
-    return Basis(complete, step, build_ledger(rows, step.median_ns), cold)
+    cold = build_cold_model(complete)
+    described = None if cold is None else _describe_cold_steps(cold, step.median_ns, plan)
+    return Basis(complete, step, build_ledger(rows, step.median_ns), described)
 
 
 def divide_steps(model: Model, plan: RankPlan | None) -> pl.DataFrame:
@@ -83,15 +99,8 @@ def build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:
     )
 
 
-def _describe_cold_steps(
-    events: Events, steady: Sequence[Step], median_ns: int, plan: RankPlan | None
-) -> ColdSteps | None:
-    """Return the ledger of the warm-up, or None if there is none."""
-    cold = tuple(s for s in events.steps if s.is_cold and s.start_ns < steady[0].start_ns)
-    if not cold:
-        return None
-    model = build_model(events, cold)
-    rows = divide_steps(model, plan)
-    total = model.duration_ns
-    excess = max(0, total - len(cold) * median_ns)
-    return ColdSteps(len(cold), total, excess, build_ledger(rows, total), model.start_ns, model.end_ns)
+def _describe_cold_steps(cold: Model, median_ns: int, plan: RankPlan | None) -> ColdSteps:
+    """Return the ledger of the warm-up."""
+    count, total = len(cold.steps), cold.duration_ns
+    ledger_parts = build_ledger(divide_steps(cold, plan), total)
+    return ColdSteps(count, total, max(0, total - count * median_ns), ledger_parts, cold.start_ns, cold.end_ns)

@@ -11,10 +11,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.diagnose import plan_processes
-from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.ledger import IDLE_PARTS, PARTS, WAIT_PART, measure_busy_times
-from tracekit.core.diagnosis.model import build_model
-from tracekit.core.diagnosis.steady_steps import divide_steps, select_steady_steps
+from tracekit.core.diagnosis.steady_steps import build_cold_model, divide_steps, list_steady_models
 from tracekit.core.steps import is_outlier_expr
 from tracekit.system.sorting import create_series
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.core.diagnosis.answer import Why
-    from tracekit.core.diagnosis.events import Events, Step
+    from tracekit.core.diagnosis.model import Model
     from tracekit.core.diagnosis.ranks import RankPlan
     from tracekit.core.rollup import Rollup
 
@@ -102,23 +100,21 @@ def measure_step_times(rollup: Rollup, plans: Mapping[int | None, RankPlan] | No
         plans: What is known about the ranks in other captures, by the id of each process. The result is not cached.
     """
     if plans is not None:
-        return _measure_processes(list(read_events(rollup)), plans)
+        return _measure_processes(list_steady_models(rollup), plans)
     if "step_times" not in rollup.results:
-        rollup.results["step_times"] = _measure_all_processes(rollup)
+        models = list_steady_models(rollup)
+        plans = plan_processes(models, rollup)[0] if len(models) > 1 else {}
+        rollup.results["step_times"] = _measure_processes(models, plans)
     times: StepTimes = rollup.results["step_times"]
     return times
 
 
-def _measure_all_processes(rollup: Rollup) -> StepTimes:
-    events = list(read_events(rollup))
-    return _measure_processes(events, plan_processes(events, rollup)[0] if len(events) > 1 else {})
-
-
-def _measure_processes(events: Sequence[Events], plans: Mapping[int | None, RankPlan]) -> StepTimes:
+def _measure_processes(models: Sequence[Model], plans: Mapping[int | None, RankPlan]) -> StepTimes:
     measured = [
-        _measure_steps(of_process, steps, plans.get(of_process.process_id))
-        for of_process in sorted(events, key=lambda e: -1 if e.process_id is None else e.process_id)
-        for steps in _list_runs_of_steps(of_process)
+        _measure_steps(model, plans.get(steady.events.process_id))
+        for steady in sorted(models, key=lambda m: -1 if m.events.process_id is None else m.events.process_id)
+        for model in (build_cold_model(steady), steady)
+        if model is not None
     ]
     columns = {**_STEP, "duration_ns": pl.Int64, **dict.fromkeys((*PART_COLUMNS, *HIDDEN), pl.Int64)}
     steps = pl.concat([pl.DataFrame(schema=columns), *(times.steps for times in measured)])
@@ -126,21 +122,13 @@ def _measure_processes(events: Sequence[Events], plans: Mapping[int | None, Rank
     return StepTimes(_compare_with_medians(steps), parts)
 
 
-def _list_runs_of_steps(events: Events) -> list[tuple[Step, ...]]:
-    """Return the steps of the warm-up, if there are any, and the steady steps, as ``why`` divides them."""
-    steady = select_steady_steps(events)
-    cold = tuple(s for s in events.steps if s.is_cold and s.start_ns < steady[0].start_ns)
-    return [cold, steady] if cold else [steady]
-
-
-def _measure_steps(events: Events, steps: tuple[Step, ...], plan: RankPlan | None) -> StepTimes:
+def _measure_steps(model: Model, plan: RankPlan | None) -> StepTimes:
     """Return the times of consecutive steps of a process."""
     plan = None if plan is None or plan.steps is None else plan  # a process without common steps is explained alone
-    model = build_model(events, steps)
     on_cpu = None if plan is None else plan.list_calls_on_cpu()
     busy = [measure_busy_times(model, "communication", on_cpu), measure_busy_times(model, "copy")]
     rows = divide_steps(model, plan).with_columns(pl.col("step").cast(pl.Int64), pl.col("part").cast(pl.String))
-    values = [(events.process_id, s.iteration, s.name, 0, 0, s.is_cold, plan is not None) for s in steps]
+    values = [(model.events.process_id, s.iteration, s.name, 0, 0, s.is_cold, plan is not None) for s in model.steps]
     listed = pl.DataFrame(values, schema=_STEP, orient="row").with_columns(
         create_series(model.bounds[:-1]).alias("start_ns"),
         create_series(model.bounds[1:]).alias("end_ns"),

@@ -19,11 +19,10 @@ from tracekit.core.diagnosis.diagnose import (
     list_notes,
 )
 from tracekit.core.diagnosis.edits import EditSelection, SelectedPart, create_matches_hint, parse_edit, select_events
-from tracekit.core.diagnosis.events import Events, read_events
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.operations import NO_WAIT
 from tracekit.core.diagnosis.replay import Edit, ModelReplay, ReplayError, create_unedited
-from tracekit.core.diagnosis.steady_steps import build_ledger, measure_steps
+from tracekit.core.diagnosis.steady_steps import build_ledger, list_steady_models, measure_steps
 from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.text import format_duration
 
@@ -138,7 +137,7 @@ def predict(
         The prediction for the process with the most GPU work. If several processes ran GPU operations, its attribute
         ``ranks`` has the predictions for all of them.
     """
-    chosen, processes = options or Options(), list(read_events(rollup))
+    chosen, processes = options or Options(), list_steady_models(rollup)
     if not processes:
         reason = explain_missing_gpu_work(rollup)
         return WhatIf(reason.sentence, reason.status, rank=rank)
@@ -176,9 +175,9 @@ def check_matches(edits: Sequence[StepEdit], answer: WhatIf) -> None:
 
 
 def _predict_process(
-    events: Events, rollup: Rollup, edits: Sequence[StepEdit], options: Options, rank: int | None
+    model: Model, rollup: Rollup, edits: Sequence[StepEdit], options: Options, rank: int | None
 ) -> WhatIf:
-    basis = measure_steps(events, rollup)
+    basis = measure_steps(model, rollup)
     try:
         return _replay(basis, edits, options, rank)
     except ReplayError as error:

@@ -94,6 +94,16 @@ class Rollup:
         return {}
 
     @functools.cached_property
+    def working_data(self) -> dict[Hashable, Any]:
+        """Cache of large data from which results are computed, such as models of steps."""
+        return {}
+
+    def free_working_data(self) -> None:
+        """Empty the cache of large data of this roll-up and of those that other iterations are aggregated in."""
+        for rollup in (self, self.complete, self.steady, self.for_advice):
+            rollup.working_data.clear()
+
+    @functools.cached_property
     def complete(self) -> Rollup:
         """The roll-up in which the warm-up is aggregated, unless iterations were chosen."""
         return replace(self, include_warm_up=True) if self.include_warm_up is False else self
