@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 import tracekit as tk
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
-from tracekit.exporters.chrome_trace import events, export
+from tracekit.exporters.chrome_trace import export
 from tracekit.exporters.timeline import batches, exporter, kinds
 from tracekit.exporters.timeline.batches import BatchFile
-from tracekit.exporters.timeline.exporter import BY_DEFAULT, concat_expr
-from tracekit.exporters.timeline.kinds import Arg, ArgumentValue
+from tracekit.exporters.timeline.exporter import BY_DEFAULT
 from tracekit.plan import ROLLED_UP
 
 Event = dict[str, Any]
@@ -393,31 +393,6 @@ def test_counters_and_instants(tmp_path: Path) -> None:
     assert "GPU 0 · metrics" in names(made, tmp_path, "process_name").values()
 
 
-@given(st.text(max_size=20).filter(lambda t: not any(0xD800 <= ord(c) < 0xE000 for c in t)))
-def test_strings_are_quoted(value: str) -> None:
-    written = pl.DataFrame({"t": [value, None]}).select(events.json_string_expr(pl.col("t"))).to_series().to_list()
-    assert json.loads(written[0]) == value
-    assert "\u2028" not in written[0]
-    assert written[1] is None
-
-
-@given(st.integers(0, 2**62))
-def test_thousandths_are_exact(number: int) -> None:
-    whole, rest = (
-        pl.DataFrame({"n": [number]}).select(concat_expr(events.thousandths_exprs(pl.col("n")))).item().split(".")
-    )
-    assert (int(whole), len(rest), int(whole) * 1000 + int(rest)) == (number // 1000, 3, number)
-
-
-@given(st.none() | st.integers(-(2**62), 2**62))
-def test_thousandths_in_arguments_can_be_negative(number: int | None) -> None:
-    """Floor division would write -5 as -1.995."""
-    arg = Arg("t", (ArgumentValue(kinds.THOUSANDTHS, pl.col("n")),))
-    written = pl.DataFrame({"n": pl.Series([number], dtype=pl.Int64)}).select(events.arg_expr(arg)).item()
-    expected = None if number is None else f"{'-' * (number < 0)}{abs(number) // 1000}.{abs(number) % 1000:03}"
-    assert written == expected
-
-
 def test_gzip_holds_the_same_text_and_is_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "BATCH_ROWS", 3)
     made = trace(kernels=[kernel(n, n + 2, name=f"k{n % 7}") for n in range(50)])
@@ -595,3 +570,43 @@ def test_events_without_thread_have_tracks_of_their_own(tmp_path: Path) -> None:
     listed = json.loads((tmp_path / "chosen.json").read_text("utf-8"))["traceEvents"]
     labels = {(e["pid"], e["tid"]): e["args"]["name"] for e in listed if e["name"] == "thread_name"}
     assert [labels[e["pid"], e["tid"]] for e in found] == ["memory pools", "context switches", "diagnostics"]
+
+
+HOSTILE = st.text(max_size=5) | st.sampled_from(['"', "\\", "\0\x1f\x7f", "\u2028\u2029", "é" * 100_000, "\n\r\t"])
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+PAYLOAD = st.fixed_dictionaries(
+    {},
+    optional={
+        "payload_int": INT64,
+        "payload_type": st.sampled_from(["uint64", "int64"]),
+        "payload_float": st.floats(),
+        "payload_text": HOSTILE,
+        "category": HOSTILE,
+        "color": st.integers(0, (1 << 32) - 1),
+    },
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(INT64.filter(lambda n: abs(n) < 1 << 61), st.none() | HOSTILE, PAYLOAD), max_size=9))
+def test_events_are_those_of_the_rows(rows: list[tuple[int, str | None, dict[str, Any]]]) -> None:
+    marks = [{**THREAD, "timestamp_ns": start, "name": name, **more} for start, name, more in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        found = drawn(trace(nvtx_marks=marks), Path(folder), "i")
+    shift = min(0, *(start for start, _, _ in rows)) if rows else 0
+    assert [(e["ts"], e["name"]) for e in found] == [
+        (f"{(start - shift) // 1000}.{(start - shift) % 1000:03}", "(no text)" if name is None else name)
+        for start, name, _ in rows
+    ]
+    for event, (_, _, more) in zip(found, rows, strict=True):
+        number = more.get("payload_int")
+        real = more.get("payload_float")
+        if number is not None:
+            assert event["args"]["payload"] == (number % (1 << 64) if more.get("payload_type") == "uint64" else number)
+        elif real is not None:
+            assert str(float(event["args"]["payload"])) == str(real)
+        else:
+            assert event["args"].get("payload") == more.get("payload_text")
+        assert event["args"].get("category") == more.get("category")
+        color = more.get("color")
+        assert event["args"].get("color") == (None if color is None else f"#{color % (1 << 24):06X}")

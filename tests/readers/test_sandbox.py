@@ -50,7 +50,8 @@ FIRST_SHARED = 256
 """Numbers from here on are offsets or limits; below are bytes, small counts and masks."""
 ARITHMETIC = {0x3F80, 0x8000, 1000, 9_000_000_000_000_000, 256, 0x82F63B78, 0xA282EAD8, 0x0FFFFFFF, 0x0FFFFFFF00000000}
 ARITHMETIC |= {0x007F007F007F007F, 0x7F007F007F007F00, 0x00003FFF00003FFF, 0x3FFF00003FFF0000}
-ARITHMETIC |= {0x8080808080808080, 0x9E3779B97F4A7C15}
+ARITHMETIC |= {0x8080808080808080, 0x9E3779B97F4A7C15, 10_000, 100_000_000, 10_486}
+ARITHMETIC |= {0x7F0000007F, 0x000F000F000F000F, 0x0F0F0F0F0F0F0F0F, 0x3030303030303030}
 """Larger numbers that only the C files know: bits of varints, decimal places, constants of CRC-32C and of hashes."""
 DECLARED_IN_C = {"replay"} | {name for name, program in native_programs.PROGRAMS.items() if program.arrays}
 """Programs whose arrays are described by a struct."""

@@ -44,6 +44,8 @@ _DATA_SECTION = 11
 
 _MODULES = (
     "tracekit.native.alignment",
+    "tracekit.native.combinations",
+    "tracekit.native.lines",
     "tracekit.native.nesting",
     "tracekit.native.replay",
     "tracekit.readers.common.tries",

@@ -8,16 +8,21 @@ Only one trace is open at a time. ``timeline.parts`` describes the shared clock.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import ExportError
-from tracekit.exporters.chrome_trace import events
-from tracekit.exporters.timeline import batches, flows, kinds
-from tracekit.exporters.timeline.batches import BatchFile, FileClock
+from tracekit.exporters.chrome_trace.events import EventFormatter, Programs, format_flows
+from tracekit.exporters.timeline import flows, kinds
+from tracekit.exporters.timeline.batches import BatchFile, FileClock, duration_expr
+from tracekit.exporters.timeline.blocks import evaluate_expression
 from tracekit.exporters.timeline.flows import (
     collect_origin_metadata,
     compute_part_layout,
@@ -25,20 +30,22 @@ from tracekit.exporters.timeline.flows import (
     retry_with_shift,
     warn_about_backward_flows,
 )
-from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
+from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
 from tracekit.exporters.timeline.tracks import Numbering
+from tracekit.system.sorting import sort_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.exporters.timeline.tracks import LaneRegistry
     from tracekit.registry.interface import AlignedTraces, Progress, View
     from tracekit.registry.tables import Tables
 
-BATCH_ROWS, _BATCH_BYTES = 1 << 14, 1 << 25
+BATCH_ROWS, _BATCH_BYTES = 1 << 15, 1 << 26
 _ENDS = ("from", "to")
 _POSITION: dict[str, type[pl.DataType]] = {"part": pl.Int64, "table": pl.String, "id": pl.Int64, "lane": pl.String}
 """Columns of the positions of events at which flows begin or end."""
@@ -59,7 +66,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     done = 0
     with BatchFile(path) as file:
         file.write(format_file_header(_collect_trace_metadata(view, layout.clock.shift_ns)))
-        formatter = FlowFormatter(layout)
+        formatter = FlowFormatter(layout, create_programs(file))
         for _, rows in write_and_yield_events(file, view.tables, layout, formatter):
             done += rows.height
             progress(done, total)
@@ -69,32 +76,38 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
 
 def write_and_yield_events(
     file: BatchFile, tables: Tables, layout: Layout, formatter: FlowFormatter
-) -> Iterator[tuple[EventKind, pl.DataFrame]]:
-    """Write the events and flows of a trace. Yield each event kind with its events and their lane ids."""
-    for kind, lane_ids in layout.lane_ids.items():
-        rows = read_events(tables, kind).with_columns(lane_ids)
-        file.write_job_results(_create_event_jobs(kind, rows, layout))
+) -> Iterator[tuple[EventKind, TableRows]]:
+    """Write the events and flows of a trace. Yield each event kind with its events."""
+    for kind in layout.lane_ids:
+        rows = read_rows(tables, kind, has_categories=False)
+        file.write_job_results(_create_event_jobs(kind, rows, layout, formatter.programs))
         file.write_job_results(formatter.create_flow_jobs(kind, rows))
         yield kind, rows
 
 
-def _create_event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator[Callable[[], memoryview]]:
+def _create_event_jobs(
+    kind: EventKind, rows: TableRows, layout: Layout, programs: Iterator[Programs]
+) -> Iterator[Callable[[], memoryview]]:
     """Yield jobs (functions) that each format a batch of events. A slice precedes the slices nested in it."""
+    order = None
     if kind.placement.nests and kind.phase == kinds.SLICE:
-        rows = rows.sort(
-            kind.start, batches.duration_expr(kind, layout.clock), descending=[False, True], maintain_order=True
-        )
-    lane_texts = format_pid_tid_members(layout.lanes)
-    for batch in rows.iter_slices(_compute_batch_rows(rows)):
-        yield functools.partial(events.format_events, kind, batch, lane_texts, layout.clock)
+        keys = [evaluate_expression(rows, key, np.int64) for key in (kind.start, -duration_expr(kind, layout.clock))]
+        order = sort_rows(*keys).order
+        del keys
+    lane_texts, lane_ids = format_pid_tid_members(layout.lanes), layout.lane_ids[kind].to_numpy()
+    formatter = EventFormatter(kind, rows, lane_ids, lane_texts, layout.clock)
+    step = _compute_batch_rows(rows)
+    for start in range(0, rows.height, step):
+        batch = slice(start, min(start + step, rows.height))
+        yield functools.partial(formatter.format, batch if order is None else order[batch], next(programs))
 
 
-def _compute_batch_rows(rows: pl.DataFrame) -> int:
+def _compute_batch_rows(rows: TableRows) -> int:
     """Return the number of events that are formatted at a time, which is smaller if they have long strings."""
-    strings = (pl.selectors.categorical().cat, pl.selectors.string().str)
-    longest = [rows.select(s.len_bytes().max()) for s in strings]
-    row_bytes = sum(size or 0 for frame in longest for sizes in frame.iter_rows() for size in sizes)
-    return max(1, min(BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
+    lists = [rows.dictionaries[n].arrays if n in rows.dictionaries else rows.table[n].chunks for n in rows.columns]
+    strings = [[part for part in parts if not pa.types.is_primitive(part.type)] for parts in lists]
+    longest = (max((pc.max(pc.binary_length(part)).as_py() or 0 for part in parts), default=0) for parts in strings)
+    return max(1, min(BATCH_ROWS, _BATCH_BYTES // max(sum(longest), 1)))
 
 
 class FlowFormatter:
@@ -103,23 +116,29 @@ class FlowFormatter:
     The ids of the flows are consecutive within the file.
 
     Attributes:
+        programs: The programs for the next batch, as returned by ``create_programs``.
         count: Number of flows in the file so far.
         backward_count: Number of flows of the trace that were omitted because they end before they start.
     """
 
-    def __init__(self, layout: Layout, count: int = 0) -> None:
+    def __init__(self, layout: Layout, programs: Iterator[Programs], count: int = 0) -> None:
         self._layout = layout
+        self.programs = programs
         self.backward_count = 0
         self._calls: pl.DataFrame | None = None
         self.count = count
 
-    def create_flow_jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
+    def create_flow_jobs(self, kind: EventKind, table: TableRows) -> Iterator[Callable[[], memoryview]]:
         """Yield jobs (functions) that each format a batch of the flows that end at events of one kind.
 
         Args:
             kind: The kind of the events. Pass ``kinds.API_CALLS`` before the kinds of launched activities.
-            rows: The events, with their lane ids.
+            table: The events.
         """
+        if not (kind.launched or kind in (kinds.API_CALLS, kinds.MPI_CALLS)):
+            return
+        names = [n for n in ("api_call_id", "mpi_call_id", *kind.links, "start_ns", "end_ns") if n in table.columns]
+        rows = table.read_block(slice(0, table.height), names).with_columns(self._layout.lane_ids[kind])
         if kind is kinds.API_CALLS:
             self._calls = flows.select_call_flow_starts(rows)
         if self._calls is not None and kind.launched and "api_call_id" in rows.columns:
@@ -132,7 +151,9 @@ class FlowFormatter:
         links, backward_count = flows.drop_backward_flows(links)
         self.backward_count += backward_count
         for batch in links.iter_slices(BATCH_ROWS):
-            yield functools.partial(events.format_flows, batch, lane_texts, clock, self.count + 1, name)
+            yield functools.partial(
+                format_flows, batch, lane_texts, clock, next(self.programs), first_id=self.count + 1, name=name
+            )
             self.count += batch.height
 
 
@@ -161,10 +182,15 @@ def format_file_footer(metadata_events: Iterable[str]) -> bytes:
     return (",\n".join(metadata_events) + "\n]}\n").encode()
 
 
-def format_pid_tid_members(lanes: LaneRegistry) -> pl.Series:
+def create_programs(file: BatchFile) -> Iterator[Programs]:
+    """Return an iterator over programs. The results of the last ``file.max_waiting_jobs`` programs are separate."""
+    return itertools.cycle([Programs.create() for _ in range(file.max_waiting_jobs)])
+
+
+def format_pid_tid_members(lanes: LaneRegistry) -> pa.LargeStringArray:
     """Return the JSON members ``"pid":…,"tid":…`` of all lanes, by lane id. No lane may be added afterwards."""
     members = {thread.lane_id: f'"pid":{thread.pid},"tid":{thread.tid}' for thread in lanes.iterate_threads()}
-    return pl.Series([members[lane_id] for lane_id in range(len(members))], dtype=pl.String)
+    return pa.array([members[lane_id] for lane_id in range(len(members))], pa.large_string())
 
 
 def format_metadata_events(lanes: LaneRegistry) -> Iterator[str]:
@@ -200,12 +226,13 @@ def _write_parts(traces: AlignedTraces, path: Path, progress: Progress, tracks: 
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]
     with BatchFile(path) as file:
+        programs = create_programs(file)
         file.write(format_file_header(collect_origin_metadata(traces, shift_ns)))
         for number, part in enumerate(traces.parts):
             with part.open() as view:
                 layout = compute_part_layout(view.tables, part, tracks, shift_ns)
                 layout.lanes.continue_numbering(f"{part.name} · ", numbering)
-                formatter = FlowFormatter(layout, flow_count)
+                formatter = FlowFormatter(layout, programs, flow_count)
                 for kind, rows in write_and_yield_events(file, view.tables, layout, formatter):
                     positions += _find_flow_positions(links, number, kind, rows, layout)
             metadata += format_metadata_events(layout.lanes)
@@ -214,13 +241,14 @@ def _write_parts(traces: AlignedTraces, path: Path, progress: Progress, tracks: 
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("there is nothing to draw: the traces have no events with timestamps")
-        file.write_job_results(_create_flow_jobs(links, pl.concat(positions), FileClock(shift_ns), flow_count))
+        clock = FileClock(shift_ns)
+        file.write_job_results(_create_flow_jobs(links, pl.concat(positions), clock, flow_count, programs))
         file.write(format_file_footer(metadata))
     warn_about_backward_flows(backward_count)
 
 
 def _find_flow_positions(
-    links: pl.DataFrame, part_number: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
+    links: pl.DataFrame, part_number: int, kind: EventKind, rows: TableRows, layout: Layout
 ) -> Iterator[pl.DataFrame]:
     """Yield at most one frame: ids and lanes of the events of one kind at which flows between traces begin or end."""
     is_kind = {e: (pl.col(f"{e}_part") == part_number) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
@@ -228,13 +256,14 @@ def _find_flow_positions(
     linked = pl.concat(ends).unique()
     if not len(linked):
         return
-    chosen = rows.select(id=pl.col(kind.key), lane_id="lane_id").filter(pl.col("id").is_in(linked.implode()))
-    lane = pl.lit(format_pid_tid_members(layout.lanes)).gather("lane_id")
+    ids = rows.read_block(slice(0, rows.height), [kind.key]).select(pl.col(kind.key).alias("id"))
+    chosen = ids.with_columns(layout.lane_ids[kind]).filter(pl.col("id").is_in(linked.implode()))
+    lane = pl.lit(pl.Series(format_pid_tid_members(layout.lanes))).gather("lane_id")
     yield chosen.select(pl.lit(part_number, pl.Int64).alias("part"), pl.lit(kind.table).alias("table"), "id", lane=lane)
 
 
 def _create_flow_jobs(
-    links: pl.DataFrame, positions: pl.DataFrame, clock: FileClock, flow_count: int
+    links: pl.DataFrame, positions: pl.DataFrame, clock: FileClock, flow_count: int, programs: Iterator[Programs]
 ) -> Iterator[Callable[[], memoryview]]:
     """Yield jobs (functions) that each format a batch of the flows between traces.
 
@@ -245,7 +274,10 @@ def _create_flow_jobs(
     for end in _ENDS:
         named = placed.rename({c: f"{end}_{c}" for c in placed.columns})
         links = links.join(named, on=[f"{end}_{c}" for c in ("part", "table", "id")], maintain_order="left")
+    lane_texts = lanes["lane"].to_arrow(compat_level=pl.CompatLevel.oldest())
     for (name,), group in links.group_by("name", maintain_order=True):
         for batch in group.iter_slices(BATCH_ROWS):
-            yield functools.partial(events.format_flows, batch, lanes["lane"], clock, flow_count + 1, str(name))
+            yield functools.partial(
+                format_flows, batch, lane_texts, clock, next(programs), first_id=flow_count + 1, name=str(name)
+            )
             flow_count += batch.height

@@ -184,6 +184,9 @@ class BatchFile:
     """A new file that is written in batches. Files whose names end in ``.gz`` are gzipped.
 
     Equal batches result in equal bytes.
+
+    Attributes:
+        max_waiting_jobs: Maximum number of jobs whose results have not been written yet.
     """
 
     def __init__(self, path: Path, compression: Compression | None = None) -> None:
@@ -194,6 +197,7 @@ class BatchFile:
             compression: The compression if the name does not end in ``.gz``, or None to write uncompressed bytes.
         """
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
+        self.max_waiting_jobs = self._threads + 1
         self._compression = GzipCompression() if path.suffix.lower() == ".gz" else compression or NoCompression()
         self._pool = ThreadPoolExecutor(self._threads, "tracekit-export")
         self._waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()

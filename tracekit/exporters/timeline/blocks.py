@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracekit.system import memory
-from tracekit.system.sorting import choose_row_number_type, iterate_row_blocks, map_blocks
+from tracekit.system.sorting import choose_row_number_type, create_series, iterate_row_blocks, map_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SELECTED_SPAN = 1 << 18
 """Minimum number of consecutive rows from which selected rows are read. Many small reads would take longer."""
+NULL_CODE = (1 << 32) - 1
+"""Code of a null in a dictionary-encoded column."""
 
 
 class BlockRows(Protocol):
@@ -45,19 +47,28 @@ class TableRows:
     Attributes:
         height: Number of rows.
         columns: Names of the columns.
+        table: The table, with all rows.
+        dictionaries: The dictionaries of each column that is dictionary-encoded.
     """
 
-    def __init__(self, table: pa.Table, condition: pl.Expr | None = None) -> None:
+    def __init__(self, table: pa.Table, condition: pl.Expr | None = None, *, has_categories: bool = True) -> None:
         """Find the rows that meet a condition.
 
         Args:
             table: The table that contains the rows.
             condition: The condition, or None to select all rows.
+            has_categories: Whether to convert all string columns to Categorical, for ``read_block``.
         """
-        self._table = table
+        self.table = table
+        self.dictionaries = {
+            name: ColumnDictionaries.from_column(table[name])
+            for name in table.column_names
+            if pa.types.is_dictionary(table[name].type)
+        }
         self._categories: dict[tuple[str | int, ...], pl.Series] = {}
-        self._cache_dictionaries([] if condition is None else condition.meta.root_names())
-        self._cache_dictionaries(table.column_names)
+        if has_categories:
+            self._cache_dictionaries([] if condition is None else condition.meta.root_names())
+            self._cache_dictionaries(table.column_names)
         self._selected = None if condition is None else self._find_row_numbers(condition)
         self.columns: Sequence[str] = table.column_names
         self.height: int = table.num_rows if self._selected is None else len(self._selected)
@@ -78,11 +89,19 @@ class TableRows:
             chosen = chosen[count:]
         return pl.concat(frames)
 
+    def read_batch(self, rows: slice | Array) -> RowBatch:
+        """Return some rows, given by their row numbers."""
+        if self._selected is not None:
+            return RowBatch.from_row_numbers(self, self._selected[rows])
+        if isinstance(rows, slice):
+            return RowBatch(self, rows, None)
+        return RowBatch.from_row_numbers(self, rows)
+
     def is_all_null(self, name: str) -> bool:
         """Return whether a column is null in all rows."""
-        nulls = self._table[name].null_count
-        if self._selected is None or nulls == self._table.num_rows:
-            return bool(nulls == self._table.num_rows)
+        nulls = self.table[name].null_count
+        if self._selected is None or nulls == self.table.num_rows:
+            return bool(nulls == self.table.num_rows)
         return all(
             self.read_block(b, [name]).to_series().null_count() == b.stop - b.start
             for b in iterate_row_blocks(self.height)
@@ -94,13 +113,13 @@ class TableRows:
         The order of the columns determines the codes of categories, and thereby the order in which strings are written.
         """
         for name in names:
-            if pa.types.is_dictionary(self._table[name].type):
-                for chunk in self._table[name].chunks:
+            if pa.types.is_dictionary(self.table[name].type):
+                for chunk in self.table[name].chunks:
                     self._convert_to_categorical(name, chunk)
 
     def _find_row_numbers(self, condition: pl.Expr) -> Array | None:
         """Return the row numbers of the rows that meet a condition, or None if all rows meet the condition."""
-        names, rows = list(dict.fromkeys(condition.meta.root_names())), self._table.num_rows
+        names, rows = list(dict.fromkeys(condition.meta.root_names())), self.table.num_rows
         chosen = memory.allocate_zeros(rows, choose_row_number_type(rows))
         count = 0
         for block in iterate_row_blocks(rows):
@@ -113,7 +132,7 @@ class TableRows:
     def _read_frame(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows of the table, regardless of the condition."""
         length = rows.stop - rows.start
-        return pl.DataFrame([self._convert_to_series(n, self._table[n].slice(rows.start, length)) for n in names])
+        return pl.DataFrame([self._convert_to_series(n, self.table[n].slice(rows.start, length)) for n in names])
 
     def _convert_to_series(self, name: str, column: pa.ChunkedArray) -> pl.Series:
         """Convert an Arrow column to a series. The strings of each dictionary are converted only once."""
@@ -134,6 +153,125 @@ class TableRows:
             strings = pl.Series(name, cast("pl.Series", pl.from_arrow(values)), pl.String)
             self._categories[key] = strings.cast(pl.Categorical)
         return self._categories[key].gather(codes)
+
+
+class ColumnDictionaries(NamedTuple):
+    """The dictionaries of the chunks of a column. A dictionary that chunks share is listed once.
+
+    Codes refer to the strings of all dictionaries, one dictionary after another.
+
+    Attributes:
+        arrays: The dictionaries.
+        first_codes: Code of the first string of each dictionary, followed by the number of strings.
+        numbers: Number of each dictionary, by its place in memory.
+    """
+
+    arrays: list[pa.Array]
+    first_codes: Array
+    numbers: dict[tuple[int, ...], int]
+
+    @classmethod
+    def from_column(cls, column: pa.ChunkedArray) -> ColumnDictionaries:
+        """Return the dictionaries of a column."""
+        distinct = {_identify_buffers(chunk.dictionary): chunk.dictionary for chunk in column.chunks}
+        first_codes = np.cumsum([0, *map(len, distinct.values())])
+        return cls(list(distinct.values()), first_codes, {key: number for number, key in enumerate(distinct)})
+
+    @property
+    def string_count(self) -> int:
+        """Number of strings."""
+        return int(self.first_codes[-1])
+
+    def read_codes(self, column: pa.ChunkedArray) -> Array:
+        """Return the codes of rows of the column. The code of a null is ``NULL_CODE``."""
+        parts = []
+        for chunk in column.chunks:
+            codes = cast("pl.Series", pl.from_arrow(chunk.indices)).cast(pl.UInt32)
+            first = int(self.first_codes[self.numbers[_identify_buffers(chunk.dictionary)]])
+            parts.append((codes + first if first else codes).fill_null(NULL_CODE).to_numpy())
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint32), *parts])
+
+    def list_strings(self) -> pl.Series:
+        """Return all strings, by code."""
+        return pl.concat([pl.Series(dtype=pl.String), *map(_convert_strings, self.arrays)])
+
+    def take(self, codes: Array) -> pl.Series:
+        """Return the strings with the given codes. Only these strings are copied."""
+        number = np.searchsorted(self.first_codes[1:], codes, side="right")
+        number[codes == NULL_CODE] = 0
+        strings = pl.Series([None], dtype=pl.String).new_from_index(0, len(codes))
+        for n in np.flatnonzero(np.bincount(number)).tolist():
+            chosen = np.flatnonzero(number == n)
+            here = create_series(codes[chosen].astype(np.int64) - int(self.first_codes[n]))
+            strings_here = self.arrays[n].take(here.set(here >= len(self.arrays[n]), None).to_arrow())
+            if len(chosen) == len(codes):
+                return _convert_strings(strings_here)
+            strings = strings.scatter(create_series(chosen), _convert_strings(strings_here))
+        return strings
+
+
+def _convert_strings(strings: pa.Array) -> pl.Series:
+    return pl.Series(cast("pl.Series", pl.from_arrow(strings)), dtype=pl.String)
+
+
+def _identify_buffers(values: pa.Array) -> tuple[int, ...]:
+    """Return numbers that are equal for arrays with the same place in memory."""
+    return (len(values), values.offset, *(0 if buffer is None else buffer.address for buffer in values.buffers()))
+
+
+class RowBatch(NamedTuple):
+    """Some rows of a table. Their columns are read when they are needed.
+
+    Attributes:
+        rows: The rows of the table.
+        span: Consecutive rows of the table that contain the rows of the batch.
+        numbers: Row numbers of the rows in the span, or None if the batch consists of all rows of the span.
+    """
+
+    rows: TableRows
+    span: slice
+    numbers: Array | None
+
+    @classmethod
+    def from_row_numbers(cls, rows: TableRows, numbers: Array) -> RowBatch:
+        """Return the rows of a table with the given row numbers, in this order."""
+        if not len(numbers):
+            return cls(rows, slice(0, 0), None)
+        span = slice(int(numbers.min()), int(numbers.max()) + 1)
+        is_complete = span.stop - span.start == len(numbers) and bool((numbers[1:] > numbers[:-1]).all())
+        return cls(rows, span, None if is_complete else numbers.astype(np.int64) - span.start)
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.span.stop - self.span.start if self.numbers is None else len(self.numbers)
+
+    def take(self, numbers: Array) -> RowBatch:
+        """Return the rows of this batch with the given row numbers."""
+        return self._replace(numbers=numbers.astype(np.int64) if self.numbers is None else self.numbers[numbers])
+
+    def read_frame(self, names: Sequence[str]) -> pl.DataFrame:
+        """Return the named columns. Dictionary-encoded columns are returned as String."""
+        return pl.DataFrame([self._read_column(name).alias(name) for name in names])
+
+    def is_all_null(self, name: str) -> bool:
+        """Return whether a column is null in all rows of the span."""
+        column = self._slice_column(name)
+        return bool(column.null_count == len(column))
+
+    def read_codes(self, name: str) -> Array:
+        """Return the codes of a dictionary-encoded column, as explained at ``ColumnDictionaries``."""
+        codes = self.rows.dictionaries[name].read_codes(self._slice_column(name))
+        return codes if self.numbers is None else codes[self.numbers]
+
+    def _read_column(self, name: str) -> pl.Series:
+        if name in self.rows.dictionaries:
+            return self.rows.dictionaries[name].take(self.read_codes(name))
+        column = cast("pl.Series", pl.from_arrow(self._slice_column(name)))
+        return column if self.numbers is None else column.gather(create_series(self.numbers))
+
+    def _slice_column(self, name: str) -> pa.ChunkedArray:
+        return self.rows.table[name].slice(self.span.start, self.span.stop - self.span.start)
 
 
 class FrameRows(NamedTuple):

@@ -254,9 +254,9 @@ def read_events(tables: Tables, kind: EventKind) -> pl.DataFrame:
     return pl.DataFrame() if frame is None else frame.collect()
 
 
-def read_rows(tables: Tables, kind: EventKind) -> TableRows:
+def read_rows(tables: Tables, kind: EventKind, *, has_categories: bool = True) -> TableRows:
     """Return the events of a kind as rows that can be read in blocks, with the columns needed to draw them."""
-    return _open_table_rows(tables, kind, _list_columns_of_kind(tables, kind))
+    return _open_table_rows(tables, kind, _list_columns_of_kind(tables, kind), has_categories=has_categories)
 
 
 def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
@@ -312,12 +312,13 @@ def _read_positions(tables: Tables, kind: EventKind) -> TableRows:
     return _open_table_rows(tables, kind, batches.list_position_columns(kind))
 
 
-def _open_table_rows(tables: Tables, kind: EventKind, names: Sequence[str]) -> TableRows:
+def _open_table_rows(
+    tables: Tables, kind: EventKind, names: Sequence[str], *, has_categories: bool = True
+) -> TableRows:
     """Return the given columns of the events of a kind, and the columns that ``kind.where`` uses, in schema order."""
     needed = {*names, *batches.list_column_names(kind.where)}
-    return TableRows(
-        read_chunks(tables, kind.table, [n for n in tables.schema(kind.table).names if n in needed]), kind.where
-    )
+    columns = [n for n in tables.schema(kind.table).names if n in needed]
+    return TableRows(read_chunks(tables, kind.table, columns), kind.where, has_categories=has_categories)
 
 
 def _find_first_start_and_detect_unclosed(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
