@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import importlib
 import importlib.util
@@ -14,10 +15,12 @@ import zlib
 from collections import Counter, defaultdict
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 import tracekit as tk
 from hypothesis import given
@@ -28,9 +31,10 @@ from tests.exporters.test_chrome_trace import QUEUE, THREAD, call, kernel, push,
 from tests.helpers import small_blocks
 from tracekit import schemas
 from tracekit.errors import ExportError
-from tracekit.exporters.perfetto import export, flows, packets, slots, strings, wire
+from tracekit.exporters.perfetto import export, flows, packets, strings, wire
 from tracekit.exporters.timeline import combinations, kinds
 from tracekit.exporters.timeline.blocks import FrameRows, TableRows
+from tracekit.native.arrays import ArraySandbox
 from tracekit.system import sorting
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
@@ -251,70 +255,96 @@ def test_progress_comes_to_its_end(tmp_path: Path) -> None:
 numbers = st.integers(0, 2**64 - 1) | st.integers(0, 300)
 
 
-@given(st.lists(st.tuples(numbers, st.booleans(), numbers), min_size=1, max_size=20))
-def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) -> None:
-    values, present, ids = zip(*rows, strict=True)
-    annotation: list[wire.EncodedColumn] = [
-        wire.Constant(wire.encode_field_tag("DebugAnnotation", "uint_value")),
-        wire.encode_varints(np.array(values, np.uint64)),
-    ]
-    event: list[wire.EncodedColumn] = [
-        *wire.encode_submessage(
-            wire.encode_field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)
-        ),
-        wire.Constant(wire.encode_field_tag("TrackEvent", "flow_ids")),
-        wire.Fixed64s(np.array(ids, np.uint64)),
-    ]
-    columns = wire.encode_submessage(
-        wire.encode_field_tag("Trace", "packet"),
-        wire.encode_submessage(wire.encode_field_tag("TracePacket", "track_event"), event),
+def prefix(message: str, field: str, **more: Any) -> wire.Prefix:
+    return wire.Prefix(wire.encode_field_tag(message, field), **more)
+
+
+def values(numbers: list[int], choices: list[int]) -> wire.FieldValues:
+    return wire.FieldValues(np.array(numbers, np.uint64), np.array(choices, np.uint8))
+
+
+@given(
+    st.lists(st.tuples(numbers, st.integers(0, 2), st.integers(0, 3), numbers, numbers), min_size=1, max_size=20),
+    st.lists(st.lists(numbers, max_size=6), min_size=1, max_size=5),
+    st.integers(1, 2**31),
+    st.data(),
+)
+def test_packets_are_those_of_the_runtime(
+    rows: list[tuple[int, int, int, int, int]], repeated: list[list[int]], sequence: int, data: st.DataObject
+) -> None:
+    words, choices, arrows, times, names = (list(column) for column in zip(*rows, strict=True))
+    codes = data.draw(st.lists(st.integers(0, len(repeated) - 1), min_size=len(rows), max_size=len(rows)))
+    copied = data.draw(st.sampled_from([0, 1 << 23]))
+    tag = wire.encode_field_tag("TrackEvent", "debug_annotations")
+    unsigned = wire.encode_field_tag("DebugAnnotation", "uint_value")
+    annotation = wire.Prefix(tag + bytes([len(unsigned)]) + unsigned, length_position=len(tag))
+    double = prefix("TrackEvent", "double_counter_value", is_fixed=True)
+    columns = itertools.zip_longest(*repeated)
+    fragments = wire.encode_fragments(
+        [wire.PacketField([annotation], values([n or 0 for n in c], [n is not None for n in c])) for c in columns],
+        len(repeated),
     )
-    read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
-    assert [
-        ([a.uint_value for a in p.track_event.debug_annotations], *p.track_event.flow_ids) for p in read.packet
-    ] == [([v] if p else [], i) for v, p, i in rows]
+    fields = [
+        wire.PacketField([double, annotation], values(words, choices)),
+        wire.PacketField([prefix("TrackEvent", "name_iid")], values(names, [1] * len(rows))),
+    ]
+    positions, ids = np.repeat(np.arange(len(rows)), arrows), np.arange(sum(arrows), dtype=np.uint64)
+    lead = wire.encode_field_tag("TracePacket", "trusted_packet_sequence_id") + wire.encode_varint(sequence)
+    lead += wire.encode_field_tag("TracePacket", "track_event")
+    series = np.array([0, *times], np.uint64).view(np.int64)
+    batch = wire.PacketBatch(lead, series, fields, fragments, np.array(codes), wire.Flows(positions, ids))
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(rows))] * 2)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_COPIED_FRAGMENT_BYTES", copied)
+        encoded = bytes(wire.encode_events(batch.select(start, stop)))
+    read = schemas.load_message_class("perfetto", "Trace").FromString(encoded).packet
+    chosen = range(start, stop)
+    assert [p.trusted_packet_sequence_id for p in read] == [sequence] * len(chosen)
+    assert [p.timestamp for p in read] == [(times[n] - (times[n - 1] if n else 0)) % 2**64 for n in chosen]
+    events = [p.track_event for p in read]
+    assert [e.name_iid for e in events] == [names[n] for n in chosen]
+    doubles = [e.double_counter_value if e.HasField("double_counter_value") else None for e in events]
+    expected = [struct.unpack("<d", words[n].to_bytes(8, "little"))[0] if choices[n] == 1 else None for n in chosen]
+    assert list(map(repr, doubles)) == list(map(repr, expected))
+    assert [[a.uint_value for a in e.debug_annotations] for e in events] == [
+        [words[n]] * (choices[n] == 2) + repeated[codes[n]] for n in chosen
+    ]
+    assert [list(e.flow_ids) for e in events] == [np.flatnonzero(positions == n).tolist() for n in chosen]
 
 
-@given(st.lists(st.text(max_size=300), min_size=1, max_size=20), st.integers(1, 2**40), st.integers(0, 3))
-def test_strings_are_those_of_the_runtime(texts: list[str], first: int, skipped: int) -> None:
-    series = pl.Series(["skipped" * skipped, *texts]).slice(1)
-    data = bytes(strings.encode_strings(strings.StringBatch("event_names", first, series)))
+TEXTS = st.text(max_size=300) | st.integers(0, 3).map(lambda n: "x" * 50_000 * n)
+
+
+@given(
+    st.lists(TEXTS, min_size=1, max_size=20),
+    st.integers(1, 2**31),
+    st.integers(0, 3),
+    st.sampled_from([1, 99, 1 << 24]),
+)
+def test_strings_are_those_of_the_runtime(texts: list[str], first: int, skipped: int, copied: int) -> None:
+    array = pa.array(["skipped" * skipped, *texts], pa.large_string())[1:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_COPIED_TEXT_BYTES", copied)
+        data = wire.encode_string_table(wire.encode_field_tag("InternedData", "event_names"), first, array)
     read = schemas.load_message_class("perfetto", "InternedData").FromString(data)
     assert [(e.iid, e.text) for e in read.event_names] == list(enumerate(texts, first))
 
 
-@given(st.lists(st.tuples(numbers, st.booleans(), st.integers(0, 4), numbers), min_size=1, max_size=20), st.data())
-def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]], data: st.DataObject) -> None:
-    values, present, arrows, deltas = (list(column) for column in zip(*rows, strict=True))
-    names = data.draw(st.lists(st.binary(max_size=60), min_size=1, max_size=5))
-    chosen = data.draw(st.lists(st.integers(0, len(names) - 1), min_size=len(rows), max_size=len(rows)))
-    make_event = schemas.load_message_class("perfetto", "TrackEvent")
-    encoded = [make_event(debug_annotations=[{"uint_value": b} for b in n]).SerializeToString() for n in names]
-    mask, ids = np.array(present), np.array(values, np.uint64)
-    event: list[slots.Slots] = [
-        slots.VarintSlots(wire.encode_field_tag("TrackEvent", "name_iid"), ids, mask),
-        slots.BlobSlots(
-            slots.Blobs.from_bytes(b"".join(encoded), np.array([len(e) for e in encoded])), np.array(chosen)
-        ),
-        slots.Fixed64Slots(wire.encode_field_tag("TrackEvent", "double_counter_value"), ids, mask),
-    ]
-    own = flows.FlowBlock(np.cumsum([0, *arrows]), np.arange(sum(arrows), dtype=np.uint64))
-    number = wire.encode_field_tag("TracePacket", "trusted_packet_sequence_id") + wire.encode_varint(300)
-    made = slots.encode_packets(number, event, np.array(deltas, np.uint64), own.sizes)
-    own.write(made.data, made.gap_offsets)
-    read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(made.data)).packet
-    assert [p.trusted_packet_sequence_id for p in read] == [300] * len(rows)
-    assert [p.timestamp for p in read] == deltas
-    events = [p.track_event for p in read]
-    assert [e.name_iid if e.HasField("name_iid") else None for e in events] == [
-        v if p else None for v, p in zip(values, present, strict=True)
-    ]
-    doubles = [struct.pack("<d", e.double_counter_value) for e in events if e.HasField("double_counter_value")]
-    assert doubles == [v.to_bytes(8, "little") for v, p in zip(values, present, strict=True) if p]
-    assert [[a.uint_value for a in e.debug_annotations] for e in events] == [list(names[c]) for c in chosen]
-    assert [list(e.flow_ids) for e in events] == [
-        list(own.select_flows_of_events(n, n + 1).ids) for n in range(len(rows))
-    ]
+@given(st.randoms(use_true_random=False), st.sampled_from(list(wire.PROGRAM.arrays)), st.integers(0, 300))
+def test_invalid_arrays_change_only_the_output(random: Random, function: str, capacity: int) -> None:
+    """Arrays and parameters with any content lead to a result or an error, and nothing before the output changes."""
+    sandbox = ArraySandbox(wire.PROGRAM)
+    sizes = {name: random.randrange(40) for name in wire.PROGRAM.arrays[function]}
+    arrays = sandbox.allocate(function, **sizes | {"output": capacity})
+    for array in arrays.values():
+        array.view(np.uint8)[:] = np.frombuffer(random.choices([random.randbytes, bytes])[0](array.nbytes), np.uint8)
+    parameters = {name: random.choice([0, 1, 2, 3, 9, 2**32 - 1]) for name in wire.PROGRAM.parameters[function]}
+    parameters |= {"capacity": capacity}
+    parameters = {n: min(v, sizes.get(n, v)) for n, v in parameters.items()}
+    before = {name: array.copy() for name, array in arrays.items() if name not in ("output", "ends")}
+    with contextlib.suppress(MemoryError):
+        assert 0 <= sandbox.call(function, **parameters) <= len(wire._ERRORS)
+    assert all((arrays[name] == copy).all() for name, copy in before.items() if len(copy))
 
 
 def test_names_and_arguments_of_their_own(tmp_path: Path) -> None:
@@ -378,12 +408,11 @@ def test_flows_follow_the_order_of_their_events(count: int, data: st.DataObject)
         first += len(rows)
     with small_blocks(3):
         chosen = table.find_flows(kinds.KERNELS, None if order is None else np.array(order), count)
-    assert chosen is not None
     block = chosen.select_flows_of_events(start, stop)
     listed = [row for rows in ends for row in rows]
     expected = [[n for n, row in enumerate(listed, 1) if row == event] for event in (order or range(count))]
-    assert [block.select_flows_of_events(n, n + 1).ids.tolist() for n in range(stop - start)] == expected[start:stop]
-    assert table.find_flows(kinds.KERNELS, None, count) is None
+    assert [block.ids[block.positions == n].tolist() for n in range(stop - start)] == expected[start:stop]
+    assert table.find_flows(kinds.KERNELS, None, count) is wire.NO_FLOWS
 
 
 @given(

@@ -51,7 +51,7 @@ _MODULES = (
     "tracekit.readers.common.tries",
     "tracekit.core.ops.op_names",
     *("tracekit.readers.common.protobuf.decoding", "tracekit.readers.common.json.scanner"),
-    "tracekit.readers.tfevents.records",
+    *("tracekit.readers.tfevents.records", "tracekit.exporters.perfetto.wire"),
 )
 """Modules that declare a program, by name, because readers are in a higher layer."""
 _PROGRAMS: tuple[Program, ...] = (crc32c.build_program(), *(import_module(name).PROGRAM for name in _MODULES))

@@ -1,8 +1,7 @@
 """Export traces in Perfetto's binary format, which is smaller than JSON and contains exact times.
 
-The package ``timeline`` assigns events to tracks. ``events``, ``strings`` and ``flows`` encode the events with
-``slots`` and ``wire``, ``packets`` encodes tracks and sequences, ``export`` writes the file, and ``many`` writes
-several traces to one file.
+The package ``timeline`` assigns events to tracks. ``events``, ``strings`` and ``flows`` prepare the fields of events,
+``wire`` encodes them, ``packets`` encodes tracks and sequences, and ``export`` writes one trace or several to a file.
 
 Source: the messages in ``protos/perfetto/trace`` of https://github.com/google/perfetto. The actual behavior of
 Perfetto's trace processor is tested in ``tests/exporters``.

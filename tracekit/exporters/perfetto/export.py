@@ -21,11 +21,12 @@ import polars as pl
 
 from tracekit.errors import ExportError
 from tracekit.exporters.perfetto.events import (
+    END,
     EventTimes,
-    compute_time_deltas,
+    build_track_field,
     create_counter_events_and_tracks,
     create_events,
-    encode_slice_ends,
+    get_times_with_previous,
 )
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import (
@@ -35,6 +36,7 @@ from tracekit.exporters.perfetto.packets import (
     encode_clock_packet,
     encode_track_packets,
 )
+from tracekit.exporters.perfetto.wire import BATCH_ROWS, PacketBatch, encode_events, encode_fragments
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile, duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.blocks import RowsWithColumn, evaluate_expression, iterate_frames
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from tracekit.registry.tables import Tables
     from tracekit.system.sorting import Array
 
-BATCH_ROWS, BLOCK_ROWS = 1 << 14, 1 << 20
+BLOCK_ROWS = 1 << 20
 
 
 def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
@@ -140,7 +142,7 @@ class TraceWriter:
         self._file.write_job_results(sequence.create_string_jobs())
         for start in range(0, rows.height, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, rows.height)
-            self._file.write_job_results(_create_batch_jobs(events.select_block(start, stop).encode, stop - start))
+            self._file.write_job_results(_create_batch_jobs(events.select_block(start, stop)))
             memory.release_pages()
 
     def _write_ends(self, ends: SliceEnds, lane_uuids: Numbers) -> None:
@@ -149,11 +151,12 @@ class TraceWriter:
             return
         order, (times,) = sort_rows(ends.times)
         sequence = self._begin_stream()
+        fragments = encode_fragments([build_track_field(END, lane_uuids)], len(lane_uuids))
         for block in iterate_row_blocks(len(times)):
             lane_ids = ends.lane_ids[block if order is None else order[block]]
-            deltas = compute_time_deltas(times[block], int(times[block.start - 1]) if block.start else 0)
-            encode = functools.partial(_encode_slice_ends, sequence, deltas, lane_uuids[lane_ids])
-            self._file.write_job_results(_create_batch_jobs(encode, len(deltas)))
+            with_previous = get_times_with_previous(times, block.start, block.stop)
+            batch = PacketBatch(sequence.event_lead, with_previous, [], fragments, lane_ids)
+            self._file.write_job_results(_create_batch_jobs(batch))
 
     def _begin_stream(self) -> PacketSequence:
         """Write the packets that begin a stream of events, and return the packet sequence of the stream."""
@@ -203,13 +206,6 @@ def _read_ends_of_nonempty_and_empty_slices(
     )
 
 
-def _encode_slice_ends(
-    sequence: PacketSequence, deltas: Numbers, track_uuids: Numbers, start: int, stop: int
-) -> memoryview:
-    """Return the encoded ends of the slices ``start`` to ``stop - 1`` of a block."""
-    return encode_slice_ends(sequence, deltas[start:stop], track_uuids[start:stop])
-
-
 def _compute_event_times(kind: EventKind, rows: RowsWithColumn, layout: Layout) -> EventTimes:
     """Return the start times of events and their order by start. Of slices with equal starts, the longest is first."""
     keys = [start_expr(kind, layout.clock)]
@@ -219,9 +215,10 @@ def _compute_event_times(kind: EventKind, rows: RowsWithColumn, layout: Layout) 
     return EventTimes(order, times[0])
 
 
-def _create_batch_jobs(encode: Callable[[int, int], memoryview], row_count: int) -> Iterable[Callable[[], memoryview]]:
-    """Return jobs (functions) that each encode a batch of rows."""
-    return (functools.partial(encode, n, min(n + BATCH_ROWS, row_count)) for n in range(0, row_count, BATCH_ROWS))
+def _create_batch_jobs(events: PacketBatch) -> Iterable[Callable[[], memoryview]]:
+    """Return jobs (functions) that each encode a batch of events."""
+    starts = range(0, len(events.codes), BATCH_ROWS)
+    return (functools.partial(encode_events, events.select(n, n + BATCH_ROWS)) for n in starts)
 
 
 def write_many(traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:

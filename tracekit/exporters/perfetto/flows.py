@@ -1,4 +1,4 @@
-"""Determine which events each flow connects, and encode the ids of the flows (``flow_ids``) for these events.
+"""Determine which events each flow connects.
 
 A flow is drawn as an arrow from one event to another.
 """
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.slots import view_byte_windows
-from tracekit.exporters.perfetto.wire import FIXED64_BYTES, encode_field_tag
+from tracekit.exporters.perfetto.wire import NO_FLOWS, Flows
 from tracekit.exporters.timeline import flows as timeline_flows
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.blocks import evaluate_expression, iterate_frames
@@ -23,7 +22,6 @@ from tracekit.system.sorting import choose_row_number_type, iterate_row_blocks, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.exporters.perfetto.wire import Bytes, Sizes
     from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
@@ -31,58 +29,6 @@ if TYPE_CHECKING:
     from tracekit.system.sorting import Array
 
 _ENDS = ("from", "to")
-_ENTRY_BYTES = 10
-"""Size in bytes of the encoded id of a flow, including the tag of the field."""
-
-
-class Flows(NamedTuple):
-    """The flows that begin or end at the events of one kind.
-
-    Attributes:
-        positions: Positions of the events in the order of writing, ascending: one entry per start or end of a flow.
-        ids: The id of the flow of each entry.
-    """
-
-    positions: Array
-    ids: Array
-
-    def select_flows_of_events(self, start: int, stop: int) -> FlowBlock:
-        """Return the flows that begin or end at the events ``start`` to ``stop - 1``, in the order of writing."""
-        first, last = np.searchsorted(self.positions, [start, stop]).tolist()
-        offsets = np.searchsorted(self.positions[first:last], np.arange(start, stop + 1))
-        return FlowBlock(offsets, self.ids[first:last])
-
-
-class FlowBlock(NamedTuple):
-    """The flows that begin or end at consecutive events.
-
-    Attributes:
-        offsets: Offset of the first id of each event in ``ids``, followed by the total number of ids.
-        ids: The ids of the flows, ordered by event.
-    """
-
-    offsets: Sizes
-    ids: Array
-
-    def select_flows_of_events(self, start: int, stop: int) -> FlowBlock:
-        """Return the flows that begin or end at the events ``start`` to ``stop - 1`` of the block."""
-        offsets = self.offsets[start : stop + 1]
-        return FlowBlock(offsets - offsets[0], self.ids[offsets[0] : offsets[-1]])
-
-    @property
-    def sizes(self) -> Sizes:
-        """Size in bytes of the encoded flow ids of each event."""
-        return np.diff(self.offsets) * _ENTRY_BYTES
-
-    def write(self, data: Bytes, event_offsets: Sizes) -> None:
-        """Write the encoded flow ids of each event to ``data``, at the offset of the event in ``event_offsets``."""
-        entries = np.empty((len(self.ids), _ENTRY_BYTES), np.uint8)
-        entries[:, :-FIXED64_BYTES] = np.frombuffer(encode_field_tag("TrackEvent", "flow_ids"), np.uint8)
-        entries[:, -FIXED64_BYTES:] = self.ids.astype("<u8").view(np.uint8).reshape(-1, FIXED64_BYTES)
-        counts = np.diff(self.offsets)
-        nth = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], counts)
-        targets = np.repeat(event_offsets, counts) + nth * _ENTRY_BYTES
-        view_byte_windows(data, _ENTRY_BYTES)[targets] = entries.view(f"V{_ENTRY_BYTES}")[:, 0]
 
 
 class FlowTable:
@@ -127,8 +73,8 @@ class FlowTable:
                 ends = chosen.join(events, on="id")
                 self._ends[kind].append(_FlowEnds(ends["row"].to_numpy(), ends["flow"].to_numpy()))
 
-    def find_flows(self, kind: EventKind, order: Array | None, event_count: int) -> Flows | None:
-        """Return the flows that begin or end at the events of one kind, or None if there are no flows.
+    def find_flows(self, kind: EventKind, order: Array | None, event_count: int) -> Flows:
+        """Return the flows that begin or end at the events of one kind.
 
         Args:
             kind: The kind of the events.
@@ -136,7 +82,7 @@ class FlowTable:
             event_count: Number of events.
         """
         if kind not in self._ends:
-            return None
+            return NO_FLOWS
         ends = self._ends.pop(kind)
         rows, ids = (_concatenate(parts) for parts in zip(*ends, strict=True))
         if order is not None:

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit import schemas
-from tracekit.exporters.perfetto.strings import StringTables, encode_strings
-from tracekit.exporters.perfetto.wire import encode_field_tag, encode_length_delimited, encode_varint
+from tracekit.exporters.perfetto.strings import StringTables
+from tracekit.exporters.perfetto.wire import (
+    encode_field_tag,
+    encode_length_delimited,
+    encode_string_table,
+    encode_varint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,6 +134,11 @@ class PacketSequence:
         """The encoded fields that every packet of the sequence contains."""
         return encode_field_tag("TracePacket", "trusted_packet_sequence_id") + encode_varint(self.number)
 
+    @property
+    def event_lead(self) -> bytes:
+        """The encoded fields that precede the event in a packet of the sequence, and the tag of the event."""
+        return self.encoded_fields + encode_field_tag("TracePacket", "track_event")
+
     def begin_stream(self) -> bytes:
         """Begin a stream whose clock starts at 0. Return its first packets. The previous stream must be complete."""
         number = {"trusted_packet_sequence_id": self.number}
@@ -148,5 +158,6 @@ class PacketSequence:
             yield functools.partial(self._encode_string_packet, batch)
 
     def _encode_string_packet(self, batch: StringBatch) -> memoryview:
-        data = encode_length_delimited(encode_field_tag("TracePacket", "interned_data"), bytes(encode_strings(batch)))
+        table = encode_string_table(encode_field_tag("InternedData", batch.table), batch.first, batch.texts)
+        data = encode_length_delimited(encode_field_tag("TracePacket", "interned_data"), table)
         return memoryview(encode_length_delimited(encode_field_tag("Trace", "packet"), self.encoded_fields + data))

@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.slots import (
-    COPIED_BYTES,
-    SLOT_BYTES,
-    FixedSlots,
-    compute_max_varint_width,
-    copy_bytes,
-    view_byte_windows,
-)
-from tracekit.exporters.perfetto.wire import encode_field_tag
 from tracekit.exporters.timeline.batches import list_column_names
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tracekit.exporters.perfetto.wire import Numbers
     from tracekit.exporters.timeline.blocks import BlockRows
     from tracekit.exporters.timeline.combinations import Codes
@@ -52,7 +45,7 @@ class StringBatch(NamedTuple):
 
     table: str
     first: int
-    texts: pl.Series
+    texts: pa.LargeStringArray
 
 
 class _CategoryIds(NamedTuple):
@@ -139,35 +132,12 @@ class StringTables:
         """Return the strings that were added since the last call, in batches."""
         pending, self._pending = self._pending, []
         return [
-            StringBatch(batch.table, batch.first + offset, batch.texts.slice(offset, BATCH_STRINGS))
+            StringBatch(batch.table, batch.first + offset, batch.texts[offset : offset + BATCH_STRINGS])
             for batch in pending
             for offset in range(0, len(batch.texts), BATCH_STRINGS)
         ]
 
     def _add_strings(self, table: str, texts: pl.Series) -> None:
-        self._pending.append(StringBatch(table, self._counts[table] + 1, texts))
+        array = texts.cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
+        self._pending.append(StringBatch(table, self._counts[table] + 1, array))
         self._counts[table] += len(texts)
-
-
-def encode_strings(batch: StringBatch) -> memoryview:
-    """Encode strings and their interning ids as fields of an ``InternedData`` message."""
-    array = batch.texts.cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
-    _, offsets, data = array.buffers()
-    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    sizes = np.diff(ends)
-    content = np.zeros(ends[-1] - ends[0] + COPIED_BYTES, np.uint8)
-    content[:-COPIED_BYTES] = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
-    fields = (encode_field_tag("InternedText", "iid"), encode_field_tag("InternedText", "text"))
-    numbers = np.arange(batch.first, batch.first + len(sizes))
-    entry_sizes = sum(map(len, fields)) + compute_max_varint_width(numbers) + compute_max_varint_width(sizes) + sizes
-    tag = encode_field_tag("InternedData", batch.table)
-    head = FixedSlots([(tag, entry_sizes), (fields[0], numbers), (fields[1], sizes)], len(sizes))
-    heads = np.empty((len(sizes), head.slot_count * SLOT_BYTES), np.uint8)
-    head.fill(heads)
-    stops = np.cumsum(sizes + head.width)
-    offsets, size = stops - sizes - head.width, int(stops[-1])
-    encoded = np.empty(size + COPIED_BYTES, np.uint8)
-    copy_bytes(content, ends[:-1] - ends[0], encoded, offsets + head.width, sizes)
-    used = np.ascontiguousarray(heads[:, : head.width])
-    view_byte_windows(encoded, head.width)[offsets] = used.view(f"V{head.width}")[:, 0]
-    return memoryview(encoded[:size].data)

@@ -1,58 +1,93 @@
-"""Encode protobuf messages with the same set of fields by vectorized operations on columns.
+"""Encode protobuf messages with the same set of fields: event packets and string tables, by the loop in ``packets.c``.
 
-Each message is a row of a byte matrix, in which every field has the width of its longest value. At the end, the unused
-bytes of each row are removed.
+Each thread has its own sandbox, so several threads can encode packets at the same time.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from typing import TYPE_CHECKING, NamedTuple
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from tracekit import schemas
+from tracekit.native.arrays import ArraySandbox
+from tracekit.native.program import Program
+from tracekit.system.sorting import create_series, sort_and_deduplicate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.exporters.timeline.combinations import Codes
+    from tracekit.system.sorting import Array
 
     Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
-    TimeArray = np.ndarray[tuple[int], np.dtype[np.int64]]
-    Sizes = np.ndarray[tuple[int], np.dtype[np.int64]]
     Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
-    Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
-    Matrix = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
-    MaskMatrix = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+    Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-_PAYLOAD_BITS = 7
-_CONTINUES = 0x80
-
-
-class Constant(NamedTuple):
-    """A column with the same bytes in all rows, or in all rows that the mask ``present`` selects."""
-
-    data: bytes
-    present: Mask | None = None
-
-
-class Varints(NamedTuple):
-    """A column of varints with their sizes in bytes. Create it with ``encode_varints``."""
-
-    values: Numbers
-    widths: Bytes
-    present: Mask | None = None
-
-
-class Fixed64s(NamedTuple):
-    """A column of 8-byte numbers."""
-
-    values: Numbers
-    present: Mask | None = None
-
-
-EncodedColumn = Constant | Varints | Fixed64s
-FIXED64_BYTES = 8
+BATCH_ROWS: Final = 1 << 14
+FIXED64_BYTES: Final = 8
+_PAYLOAD_BITS, _CONTINUES, _MAX_DIGITS = 7, 0x80, 10
+_PREFIX_BYTES: Final = 16
+_SLACK: Final = 256
+"""Bytes that are reserved for each message in addition to its fields and its fragment."""
+_COPIED_FRAGMENT_BYTES: Final = 1 << 23
+"""Size up to which all fragments are copied into a sandbox. Of more fragments, each batch gets its own."""
+_COPIED_TEXT_BYTES: Final = 1 << 24
+_ERRORS: Final = {
+    "FULL": "the output is larger than expected",
+    "INVALID_PREFIX": "a field has an invalid prefix",
+    "INVALID_CODE": "an offset or the code of a fragment is invalid",
+    "INVALID_FLOW": "a flow belongs to no event",
+}
+_PACKET_TAGS: Final = (("Trace", "packet"), ("TracePacket", "timestamp"), ("TrackEvent", "flow_ids"))
+"""The fields whose tags precede the prefixes of other fields."""
+_FIELD_ARRAYS: Final[dict[str, type[np.generic]]] = {
+    **dict.fromkeys(("prefixes", "prefix_sizes", "length_positions", "is_fixed", "choices"), np.uint8),
+    "first_prefixes": np.uint32,
+    "values": np.uint64,
+}
+PROGRAM: Final = Program(
+    "packets",
+    {
+        "fragments": ("rows", "fields", "places", "prefix_count", "capacity"),
+        "events": (
+            *("rows", "fields", "places", "prefix_count", "capacity", "fragments", "fragment_bytes", "lead_size"),
+            *("flows", "event_width", "packet_width", "size"),
+        ),
+        "strings": (*("rows", "text_bytes", "capacity", "first_id", "id_width", "size_width", "entry_width", "size"),),
+    },
+    {
+        **{name: number for number, name in enumerate(("DONE", *_ERRORS))},
+        "PREFIX_BYTES": _PREFIX_BYTES,
+        "PACKET": 0,
+        "TIMESTAMP": 1,
+        "FLOW": 2,
+        "FIELD_PREFIXES": 3,
+        "ENTRY": 0,
+        "ID": 1,
+        "TEXT": 2,
+    },
+    {
+        "fragments": {**_FIELD_ARRAYS, "ends": np.uint32, "output": np.uint8},
+        "events": {
+            **_FIELD_ARRAYS,
+            **dict.fromkeys(("lead", "fragments"), np.uint8),
+            **dict.fromkeys(("codes", "offsets"), np.uint32),
+            "times": np.int64,
+            "flow_rows": np.uint32,
+            "flow_ids": np.uint64,
+            "output": np.uint8,
+        },
+        "strings": {
+            **dict.fromkeys(("prefixes", "prefix_sizes", "text"), np.uint8),
+            "offsets": np.uint32,
+            "output": np.uint8,
+        },
+    },
+)
 
 
 @functools.cache
@@ -79,113 +114,268 @@ def encode_length_delimited(tag: bytes, content: bytes) -> bytes:
     return tag + encode_varint(len(content)) + content
 
 
-def encode_submessage(tag: bytes, columns: Sequence[EncodedColumn], present: Mask | None = None) -> list[EncodedColumn]:
-    """Return the columns of a field that contains a message: the tag, the length and the columns of the message.
+class Prefix(NamedTuple):
+    """The bytes that precede a value.
+
+    Attributes:
+        data: The bytes, for example the tag of a field.
+        is_fixed: Whether the value is encoded as 8 bytes, and not as a varint.
+        length_position: Position of a length byte in ``data`` to which the size of the varint is added, or 0.
+    """
+
+    data: bytes
+    is_fixed: bool = False
+    length_position: int = 0
+
+
+class FieldValues(NamedTuple):
+    """The values of a field of consecutive messages, each with one of several prefixes.
+
+    Attributes:
+        numbers: The values as 64-bit words: varints (negative integers as their two's complement), or 8 bytes.
+        choices: For each message, the number of the prefix, from 1, or 0 if the message does not have the field.
+    """
+
+    numbers: Numbers
+    choices: Bytes
+
+    def select(self, rows: Array | slice) -> FieldValues:
+        """Return the values in the rows with the given row numbers, in this order."""
+        return FieldValues(self.numbers[rows], self.choices[rows])
+
+
+class PacketField(NamedTuple):
+    """A field of consecutive messages: the prefixes among which each message chooses, and the values."""
+
+    prefixes: Sequence[Prefix]
+    values: FieldValues
+
+
+class RepeatedFields:
+    """Encoded fields that are equal in many messages, which refer to them by a code.
+
+    Attributes:
+        data: The bytes of all fragments.
+        offsets: Offset of each fragment in ``data``, followed by the size of ``data``.
+        max_size: Size of the largest fragment in bytes.
+    """
+
+    def __init__(self, data: Bytes, offsets: Offsets) -> None:
+        self.data, self.offsets = data, offsets
+        self.max_size = int(np.diff(offsets).max(initial=0))
+
+    def select(self, codes: Codes) -> tuple[RepeatedFields, Codes]:
+        """Return fragments that fit into a sandbox, among them those with the given codes, and their new codes."""
+        if len(self.data) <= _COPIED_FRAGMENT_BYTES:
+            return self, codes
+        used = sort_and_deduplicate(codes.copy())
+        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        values = pa.Array.from_buffers(pa.large_binary(), len(self.offsets) - 1, buffers)
+        _, offsets, data = values.take(create_series(used).to_arrow()).buffers()
+        selected = RepeatedFields(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64)[: len(used) + 1])
+        return selected, np.searchsorted(used, codes)
+
+
+class Flows(NamedTuple):
+    """The flows that begin or end at consecutive events.
+
+    Attributes:
+        positions: Positions of the events in the order of writing, ascending: one entry per start or end of a flow.
+        ids: The id of the flow of each entry.
+    """
+
+    positions: Array
+    ids: Array
+
+    def select_flows_of_events(self, start: int, stop: int) -> Flows:
+        """Return the flows that begin or end at the events ``start`` to ``stop - 1``, with positions from 0."""
+        first, last = np.searchsorted(self.positions, [start, stop]).tolist()
+        return Flows(self.positions[first:last] - start, self.ids[first:last])
+
+
+NO_FLOWS: Final = Flows(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+
+
+class _Worker(threading.local):
+    """The sandbox of a thread, and what it contains."""
+
+    def __init__(self) -> None:
+        self.sandbox = ArraySandbox(PROGRAM)
+        self.sizes: dict[str, int] = {}
+        self.fragments: RepeatedFields | None = None
+        self.widths = {"event_width": 1, "packet_width": 1}
+
+
+_WORKER: Final = _Worker()
+
+
+def encode_fragments(fields: Sequence[PacketField], row_count: int) -> RepeatedFields:
+    """Encode each row of the given fields as one fragment."""
+    sandbox = ArraySandbox(PROGRAM)
+    parts, offsets, end = [], np.zeros(row_count + 1, np.int64), 0
+    for start in range(0, row_count, BATCH_ROWS):
+        rows = min(BATCH_ROWS, row_count - start)
+        batch = [PacketField(f.prefixes, f.values.select(slice(start, start + rows))) for f in fields]
+        sizes, parameters = _measure_fields(batch, rows)
+        capacity = rows * _bound_message_size(batch)
+        arrays = sandbox.allocate("fragments", **sizes, ends=rows, output=capacity)
+        _fill_fields(arrays, batch, rows)
+        _check(sandbox.call("fragments", **parameters, capacity=capacity))
+        offsets[start + 1 : start + rows + 1] = arrays["ends"] + np.int64(end)
+        parts.append(arrays["output"][: arrays["ends"][-1]].copy())
+        end += len(parts[-1])
+    return RepeatedFields(np.concatenate([np.zeros(0, np.uint8), *parts]), offsets)
+
+
+class PacketBatch(NamedTuple):
+    """Consecutive events of a packet sequence.
+
+    Attributes:
+        lead: The encoded fields of every packet that precede the event.
+        times: The time of the event before the first one, followed by the time of each event, in ns.
+        fields: The fields that are not in ``fragments``.
+        fragments: The encoded fields that are equal in many events.
+        codes: Index of the fields of each event in ``fragments``.
+        flows: The flows that begin or end at the events.
+    """
+
+    lead: bytes
+    times: Array
+    fields: Sequence[PacketField]
+    fragments: RepeatedFields
+    codes: Codes
+    flows: Flows = NO_FLOWS
+
+    def select(self, start: int, stop: int) -> PacketBatch:
+        """Return the events ``start`` to ``stop - 1`` of the batch, or fewer if the batch ends before."""
+        rows = slice(start, min(stop, len(self.codes)))
+        return self._replace(
+            times=self.times[rows.start : rows.stop + 1],
+            fields=[PacketField(field.prefixes, field.values.select(rows)) for field in self.fields],
+            codes=self.codes[rows],
+            flows=self.flows.select_flows_of_events(rows.start, rows.stop),
+        )
+
+
+def encode_events(batch: PacketBatch) -> memoryview:
+    """Encode one packet per event. All packets have sizes of equal width, and their times are differences."""
+    worker, rows = _WORKER, len(batch.codes)
+    fragments, codes = batch.fragments.select(batch.codes)
+    flow_count = len(batch.flows.ids)
+    sizes, parameters = _measure_fields(batch.fields, rows)
+    capacity = rows * (_bound_message_size(batch.fields) + fragments.max_size) + _PREFIX_BYTES * flow_count
+    sizes |= {"lead": _PREFIX_BYTES, "codes": rows, "times": rows + 1, "output": capacity}
+    sizes |= {"fragments": len(fragments.data) + _PREFIX_BYTES, "offsets": len(fragments.offsets)}
+    sizes |= {"flow_rows": flow_count, "flow_ids": flow_count}
+    arrays = worker.sandbox.allocate("events", **sizes)
+    if worker.fragments is not fragments or worker.sizes != sizes:
+        arrays["fragments"][: len(fragments.data)] = fragments.data
+        arrays["offsets"][:] = fragments.offsets
+        worker.fragments, worker.sizes = fragments, sizes
+    _fill_fields(arrays, batch.fields, rows)
+    arrays["lead"][: len(batch.lead)] = np.frombuffer(batch.lead, np.uint8)
+    arrays["codes"][:], arrays["times"][:] = codes, batch.times
+    arrays["flow_rows"][:], arrays["flow_ids"][:] = batch.flows
+    result = worker.sandbox.call(
+        "events",
+        **parameters,
+        **worker.widths,
+        capacity=capacity,
+        fragments=len(fragments.offsets) - 1,
+        fragment_bytes=len(fragments.data),
+        lead_size=len(batch.lead),
+        flows=flow_count,
+    )
+    _check(result)
+    worker.widths = {name: worker.sandbox.parameter("events", name) for name in worker.widths}
+    return memoryview(arrays["output"][: worker.sandbox.parameter("events", "size")].tobytes())
+
+
+def encode_string_table(tag: bytes, first_id: int, texts: pa.LargeStringArray) -> bytes:
+    """Encode strings and their consecutive ids as entries of a string table (messages ``InternedText``).
 
     Args:
-        tag: The tag of the field.
-        columns: The columns of the message.
-        present: Mask of the rows that have the field, or None if all rows have the field.
+        tag: The tag of the table.
+        first_id: The id of the first string.
+        texts: The strings, of which none is null.
     """
-    size = compute_row_sizes(columns)
-    length = Constant(encode_varint(size)) if isinstance(size, int) else encode_varints(size.astype(np.uint64))
-    lead = [Constant(tag), length]
-    return (
-        [*lead, *columns] if present is None else [_omit_absent_values(column, present) for column in (*lead, *columns)]
+    _, buffer, data = texts.buffers()
+    offsets = np.frombuffer(buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    content = np.frombuffer(data or b"", np.uint8)
+    tags = [tag, *(encode_field_tag("InternedText", field) for field in ("iid", "text"))]
+    widths = [len(encode_varint(n)) for n in (first_id + len(texts) - 1, int(np.diff(offsets).max(initial=0)))]
+    most = sum(map(len, tags[1:])) + sum(widths) + int(np.diff(offsets).max(initial=0))
+    parameters = dict(zip(("id_width", "size_width", "entry_width"), [*widths, len(encode_varint(most))], strict=True))
+    parts, start = [], 0
+    while start < len(texts):
+        within = int(np.searchsorted(offsets, offsets[start] + _COPIED_TEXT_BYTES, side="right")) - 1
+        stop = min(max(within, start + 1), len(texts))
+        text = content[offsets[start] : offsets[stop]]
+        parts.append(
+            _encode_strings(tags, first_id + start, offsets[start : stop + 1] - offsets[start], text, parameters)
+        )
+        start = stop
+    return b"".join(parts)
+
+
+def _encode_strings(
+    tags: Sequence[bytes], first_id: int, offsets: Offsets, text: Bytes, widths: Mapping[str, int]
+) -> bytes:
+    """Encode consecutive strings of a string table, with ids and sizes of the given widths."""
+    sandbox, rows = _WORKER.sandbox, len(offsets) - 1
+    capacity = len(text) + rows * _SLACK
+    arrays = sandbox.allocate(
+        "strings",
+        prefixes=_PREFIX_BYTES * len(tags),
+        prefix_sizes=len(tags),
+        text=len(text) + _PREFIX_BYTES,
+        offsets=rows + 1,
+        output=capacity,
     )
+    _WORKER.fragments = None
+    _fill_prefixes(arrays, tags)
+    arrays["text"][: len(text)], arrays["offsets"][:] = text, offsets
+    _check(sandbox.call("strings", rows=rows, text_bytes=len(text), capacity=capacity, first_id=first_id, **widths))
+    return arrays["output"][: sandbox.parameter("strings", "size")].tobytes()
 
 
-def encode_varints(values: Numbers, present: Mask | None = None) -> Varints:
-    """Return a column of varints. Pass negative integers as their two's complement."""
-    widths = np.ones(len(values), np.uint8)
-    bits = int(values.max()).bit_length() if len(values) else 0
-    for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
-        widths += values >= np.uint64(1 << shift)
-    return Varints(values, widths, present)
+def _measure_fields(fields: Sequence[PacketField], rows: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the sizes of the arrays, and the parameters, that describe fields."""
+    count = len(_PACKET_TAGS) + sum(len(field.prefixes) for field in fields)
+    sizes = dict.fromkeys(("prefix_sizes", "length_positions", "is_fixed"), count)
+    sizes |= {
+        "prefixes": count * _PREFIX_BYTES,
+        "first_prefixes": len(fields),
+        **dict.fromkeys(("choices", "values"), len(fields) * rows),
+    }
+    return sizes, {"rows": rows, "fields": len(fields), "places": len(fields) * rows, "prefix_count": count}
 
 
-def _omit_absent_values(column: EncodedColumn, present: Mask) -> EncodedColumn:
-    """Return a column that is omitted from the messages for which the mask ``present`` is False."""
-    return column._replace(present=present if column.present is None else column.present & present)
+def _fill_fields(arrays: Mapping[str, Any], fields: Sequence[PacketField], rows: int) -> None:
+    """Copy the prefixes and values of fields to a sandbox."""
+    prefixes = [Prefix(encode_field_tag(*tag)) for tag in _PACKET_TAGS]
+    for number, field in enumerate(fields):
+        place = slice(number * rows, (number + 1) * rows)
+        arrays["first_prefixes"][number] = len(prefixes)
+        arrays["values"][place], arrays["choices"][place] = field.values
+        prefixes += field.prefixes
+    _fill_prefixes(arrays, [prefix.data for prefix in prefixes])
+    arrays["is_fixed"][:] = [prefix.is_fixed for prefix in prefixes]
+    arrays["length_positions"][:] = [prefix.length_position for prefix in prefixes]
 
 
-def compute_row_sizes(columns: Sequence[EncodedColumn]) -> int | Sizes:
-    """Return the size in bytes of each encoded message, or a single number if all sizes are equal."""
-    size: int | Sizes = 0
-    for column in columns:
-        size = size + _compute_value_sizes(column)
-    return size
+def _fill_prefixes(arrays: Mapping[str, Any], prefixes: Sequence[bytes]) -> None:
+    """Copy the bytes that precede values to a sandbox, in slots of equal size."""
+    padded = b"".join(prefix.ljust(_PREFIX_BYTES, b"\0") for prefix in prefixes)
+    arrays["prefixes"][:] = np.frombuffer(padded, np.uint8)
+    arrays["prefix_sizes"][:] = list(map(len, prefixes))
 
 
-def _compute_value_sizes(column: EncodedColumn) -> int | Sizes:
-    """Return the size in bytes of each value of a column, or a single number if all sizes are equal."""
-    if isinstance(column, Varints):
-        low, high = _find_min_and_max_width(column.widths)
-        if column.present is None:
-            return high if low == high else column.widths.astype(np.int64)
-        return np.where(column.present, column.widths, 0).astype(np.int64)
-    width = len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
-    return width if column.present is None else column.present * np.int64(width)
+def _bound_message_size(fields: Sequence[PacketField]) -> int:
+    return len(fields) * (_PREFIX_BYTES + _MAX_DIGITS) + _SLACK
 
 
-def _find_min_and_max_width(widths: Bytes) -> tuple[int, int]:
-    """Return the smallest and the largest size of varints in bytes, or zeros if there are no varints."""
-    return (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
-
-
-def encode_rows(columns: Sequence[EncodedColumn], row_count: int) -> memoryview:
-    """Encode one message per row from the given columns, and return the concatenated bytes of all messages."""
-    ends = list(itertools.accumulate(map(_find_column_width, columns)))
-    end = ends[-1]
-    spans = list(zip([0, *ends], ends, strict=False))
-    matrix = np.empty((row_count, end), np.uint8)
-    matrix[:] = _build_template_row(columns, spans, end)
-    is_used = np.ones((row_count, end), np.bool_)
-    ragged = False
-    for column, (start, stop) in zip(columns, spans, strict=True):
-        if isinstance(column, Varints):
-            ragged |= _fill_varints_and_detect_unequal_sizes(matrix[:, start:stop], is_used[:, start:stop], column)
-        elif isinstance(column, Fixed64s):
-            matrix[:, start:stop] = column.values.astype("<u8").view(np.uint8).reshape(row_count, FIXED64_BYTES)
-        if column.present is not None:
-            is_used[:, start:stop] &= column.present[:, None]
-            ragged = True
-    flat = matrix[is_used] if ragged else matrix.reshape(-1)
-    return memoryview(np.ascontiguousarray(flat).data)
-
-
-def _find_column_width(column: EncodedColumn) -> int:
-    """Return the number of bytes to reserve for a column in every message: the size of its longest value."""
-    if isinstance(column, Varints):
-        return _find_min_and_max_width(column.widths)[1]
-    return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
-
-
-def _build_template_row(columns: Sequence[EncodedColumn], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
-    """Return a template row with the bytes of the constant columns. All other bytes are 0."""
-    template = np.zeros(width, np.uint8)
-    for column, (start, stop) in zip(columns, spans, strict=True):
-        if isinstance(column, Constant):
-            template[start:stop] = np.frombuffer(column.data, np.uint8)
-    return template
-
-
-def _fill_varints_and_detect_unequal_sizes(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
-    """Write varints to a byte matrix with one row per message, and return whether the sizes of the varints differ.
-
-    Unused bytes of the matrix become False in the mask ``is_used``.
-    """
-    values, widths = column.values, column.widths
-    low, high = _find_min_and_max_width(widths)
-    for nth in range(high):
-        digits = (values >> np.uint64(_PAYLOAD_BITS * nth)).astype(np.uint8)
-        if nth + 1 < low:
-            digits |= _CONTINUES
-        else:
-            digits &= ~_CONTINUES & 0xFF
-            if nth + 1 < high:
-                digits |= (widths > nth + 1).astype(np.uint8) << _PAYLOAD_BITS
-        matrix[:, nth] = digits
-        if nth >= low:
-            is_used[:, nth] = widths > nth
-    return low != high
+def _check(result: int) -> None:
+    """Raise an error if a function of the program did not succeed."""
+    if result:
+        raise ValueError(f"a Perfetto packet cannot be encoded: {list(_ERRORS.values())[result - 1]}")
