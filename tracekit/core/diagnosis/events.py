@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.diagnosis import kinds
+from tracekit.core.ops.emit_nvtx import name_without_arguments_expr
 from tracekit.core.relations import ACTIVITIES, CALL, STREAM, THREAD, find_first_row_numbers
 from tracekit.core.series import decode_categories, map_categories_expr
 from tracekit.system.sorting import create_series
@@ -176,7 +177,7 @@ class Events:
         """Return the ranges with a label that overlap with a time: ``id``, ``name``, ``start_ns``, ``end_ns``."""
         rows = self.read("nvtx_ranges").filter((pl.col("end_ns") > first) & (pl.col("start_ns") < last))
         ranges = rows.select("name", "start_ns", "end_ns", id="range_id").drop_nulls("name").collect()
-        labels = ranges.select(map_categories_expr(pl.col("name"), convert_to_label_expr).cast(pl.String)).to_series()
+        labels = ranges.select(labels_expr(pl.col("name")).cast(pl.String)).to_series()
         return ranges.filter(labels == label)
 
     @functools.cached_property
@@ -427,7 +428,7 @@ def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
 
     The range that delimits steps has no label of its own.
     """
-    named = ranges.with_columns(label=map_categories_expr(pl.col("name"), convert_to_label_expr))
+    named = ranges.with_columns(label=labels_expr(pl.col("name")))
     text = decode_categories(named["label"].unique()).drop_nulls()
     of_step = pl.select(convert_to_label_expr(pl.lit(key_op or "").str.replace(r"\*+$", "0"))).item()
     hidden = text.filter(text.is_in(["", of_step]))
@@ -444,6 +445,14 @@ def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
     codes = labels.to_frame("label").join(numbers, on="label", how="left", maintain_order="left")["code"].fill_null(0)
     changes = np.flatnonzero(np.diff(codes.to_numpy(), prepend=-1))
     return Labels(times.to_numpy()[changes], codes.to_numpy()[changes].astype(np.int32), names)
+
+
+def labels_expr(name: pl.Expr) -> pl.Expr:
+    """Return an expression for the labels of ranges, given the Categorical column of their names.
+
+    Arguments are removed first, because most names of ``emit_nvtx`` differ in nothing else.
+    """
+    return map_categories_expr(map_categories_expr(name, name_without_arguments_expr), convert_to_label_expr)
 
 
 def convert_to_label_expr(text: pl.Expr) -> pl.Expr:

@@ -18,8 +18,9 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.diagnosis.answer import FirstCall
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+from tracekit.core.ops.emit_nvtx import name_without_arguments_expr
 from tracekit.core.relations import THREAD
-from tracekit.core.series import decode_categories_expr
+from tracekit.core.series import map_categories_expr, match_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,34 +96,23 @@ def list_first_calls(events: Events, first_calls: pl.DataFrame) -> Iterator[Firs
 
 def _read_operation_ranges(events: Events) -> pl.DataFrame:
     """Return the ranges of a framework, with the time that no range within them covers: ``own_ns``."""
-    columns = ("start_ns", "end_ns", *THREAD, "name", "payload_text", "kind")
-    rows = events.read("nvtx_ranges").filter(
-        (pl.col("kind").cast(pl.String) == "push_pop") & (pl.col("end_ns") > pl.col("start_ns"))
-    )
-    rows_of_operations = rows.select(columns).collect()
-    names = rows_of_operations["name"].unique().drop_nulls()
-    operations = names.filter(names.cast(pl.String).str.contains(_OPERATION))
-    rows_of_operations = rows_of_operations.filter(pl.col("name").is_in(operations.implode()))
-    if rows_of_operations.is_empty():
-        return (
-            rows_of_operations.select("start_ns", "end_ns")
-            .with_columns(name=pl.lit(""), shape=pl.lit(""), own_ns=pl.lit(0))
-            .clear()
-        )
-    parents = intervals.NestingIndex.from_intervals(
-        rows_of_operations.select("start_ns", "end_ns", *THREAD), by=THREAD
-    ).find_parents()
-    inside = rows_of_operations.select(parent=parents, ns=pl.col("end_ns") - pl.col("start_ns")).drop_nulls("parent")
-    sums = inside.group_by("parent").agg(pl.col("ns").sum())
-    numbered = rows_of_operations.with_row_index("row").with_columns(pl.col("row").cast(parents.dtype))
-    joined = numbered.join(sums, left_on="row", right_on="parent", how="left", maintain_order="left")
-    name = decode_categories_expr(pl.col("name"))
-    return joined.select(
+    columns = ("start_ns", "end_ns", *THREAD, "name", "payload_text")
+    is_operation = match_categories_expr(pl.col("name"), lambda text: text.str.contains(_OPERATION))
+    is_nested = (pl.col("kind").cast(pl.String) == "push_pop") & (pl.col("end_ns") > pl.col("start_ns"))
+    rows = events.read("nvtx_ranges").filter(is_nested & is_operation).select(columns).collect()
+    times = rows.select("start_ns", "end_ns", *THREAD)
+    parents = intervals.NestingIndex.from_intervals(times, by=THREAD).find_parents()
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    inside = times.select(parent=parents, ns=duration).drop_nulls("parent").group_by("parent").agg(pl.col("ns").sum())
+    covered = pl.zeros(rows.height, pl.Int64, eager=True).scatter(inside["parent"], inside["ns"])
+    operation = map_categories_expr(pl.col("name"), name_without_arguments_expr)
+    return rows.select(
         "start_ns",
         "end_ns",
-        name=name.str.extract(r"^([^,]*)").fill_null(name),
-        shape=pl.col("payload_text").str.extract(_SHAPES).fill_null(name),
-        own_ns=pl.col("end_ns") - pl.col("start_ns") - pl.col("ns").fill_null(0),
+        name=map_categories_expr(operation, lambda text: text.str.extract(r"^([^,]*)")),
+        shape=pl.coalesce(pl.col("payload_text").str.extract(_SHAPES).cast(pl.Categorical), "name"),
+        load=pl.lit(None, pl.Int64),
+        own_ns=duration - covered,
     )
 
 
@@ -135,31 +125,37 @@ def _read_launching_calls(events: Events) -> pl.DataFrame:
     sets_up = pl.col("kind").is_in(_SETUP_KINDS) & (pl.col("end_ns") - pl.col("start_ns") >= _MIN_SETUP_NS)
     loads = (pl.col("kind") == CALL_NUMBERS["load"]) | (sets_up & (pl.col("end_ns") <= start))
     chosen = joined.filter(loads | (pl.col("kernel").is_not_null() & (pl.col("kind") == CALL_NUMBERS["launch"])))
-    name = pl.col("name").cast(pl.String)
     return chosen.select(
         "start_ns",
         "end_ns",
-        name=name,
-        shape=pl.when(loads).then(pl.format("load {}", "call_id")).otherwise(pl.col("kernel").cast(pl.String)),
+        "name",
+        shape=pl.when(~loads).then("kernel"),
+        load=pl.when(loads).then("call_id"),
         own_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
 
 
 def _select_slow_first_calls(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls that are the first ones of their shape and much longer than later ones."""
-    if calls.is_empty():
-        return pl.DataFrame(schema=SCHEMA)
-    group = ["name", "shape"]
+    """Return the calls that are the first ones of their shape and much longer than later ones.
+
+    Args:
+        calls: ``start_ns``, ``end_ns``, ``name``, ``shape``, ``load`` (a number if the call loads code or sets up,
+            which happens once, or null) and ``own_ns``.
+    """
+    own, group = pl.col("own_ns"), ["name", "shape", "load"]
+    may_be_slow = own >= MIN_EXCESS_NS + own.min().clip(upper_bound=0)
     ordered = calls.sort("start_ns", maintain_order=True)
-    is_first = pl.int_range(pl.len()).over(group) == 0
-    ordered = ordered.with_columns(is_first=is_first)
-    later = ordered.filter(~pl.col("is_first"))
-    same = later.group_by(group).agg(same=pl.col("own_ns").median())
-    any_shape = later.group_by("name").agg(other=pl.col("own_ns").median())
-    firsts = ordered.filter("is_first").join(same, on=group, how="left").join(any_shape, on="name", how="left")
-    loads = pl.when(pl.col("shape").str.starts_with("load ")).then(0.0)
-    usual = pl.coalesce(loads, "same", "other").floor().cast(pl.Int64)
+    ordered = ordered.filter(
+        pl.col("name").is_in(ordered.filter(may_be_slow)["name"].unique().implode(), nulls_equal=True)
+    )
+    ordered = ordered.with_columns(is_first=pl.int_range(pl.len()).over(group) == 0)
+    later = ordered.filter(~pl.col("is_first")).drop_nulls("name")
+    same = later.group_by(group).agg(same=own.median())
+    any_shape = later.group_by("name").agg(other=own.median())
+    firsts = ordered.filter("is_first").join(same, on=group, how="left", nulls_equal=True)
+    firsts = firsts.join(any_shape, on="name", how="left")
+    usual = pl.coalesce(pl.when(pl.col("load").is_not_null()).then(0.0), "same", "other").floor().cast(pl.Int64)
     firsts = firsts.with_columns(later_ns=usual).drop_nulls("later_ns")
-    firsts = firsts.with_columns(excess_ns=pl.col("own_ns") - pl.col("later_ns"))
-    slow = firsts.filter((pl.col("excess_ns") >= MIN_EXCESS_NS) & (pl.col("own_ns") >= _MIN_RATIO * pl.col("later_ns")))
+    firsts = firsts.with_columns(excess_ns=own - pl.col("later_ns"))
+    slow = firsts.filter((pl.col("excess_ns") >= MIN_EXCESS_NS) & (own >= _MIN_RATIO * pl.col("later_ns")))
     return slow.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()).sort("start_ns", "end_ns")

@@ -33,7 +33,7 @@ from tracekit.core.diagnosis.causes.kernels import (
     POINTWISE,
     SIMILAR_SIZE,
 )
-from tracekit.core.diagnosis.events import convert_to_label_expr, find_framework
+from tracekit.core.diagnosis.events import find_framework, labels_expr
 from tracekit.core.diagnosis.measured import (
     LIBRARY_CLASSES,
     LIMITS,
@@ -43,7 +43,7 @@ from tracekit.core.diagnosis.measured import (
     read_measurements,
 )
 from tracekit.core.ncu.roofline import NEAR_PEAK
-from tracekit.core.series import decode_categories, map_categories_expr
+from tracekit.core.series import decode_categories
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration, shorten_middle
 
@@ -145,7 +145,7 @@ def _lacks_metrics(measured: Measurements) -> bool:
 
 def _find_places(frames: Frames, measured: Measurements) -> pl.Series:
     """Return the innermost range of the program, not of a framework, around the launch of each kernel, or ""."""
-    label = map_categories_expr(pl.col("name"), convert_to_label_expr).cast(pl.String)
+    label = labels_expr(pl.col("name")).cast(pl.String)
     ranges = frames("ncu_nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
     named = ranges.select("launch_id", "depth", place=label).filter(pl.col("place") != "").collect()
     inner = named.sort("depth").unique("launch_id", keep="last")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.core.work.arguments import parse_names
-from tracekit.core.work.compiled import are_operations_expr
+from tracekit.core.work.arguments import contain_ops
+from tracekit.core.work.compiled import are_programs_recorded
 from tracekit.core.work.roofline import AT_ROOFLINE, bound_ops
 from tracekit.system.sorting import create_series
 
@@ -68,8 +68,7 @@ def compare_with_peaks(model: Model) -> Rates:
     operations = events.operations.select("id", pl.col("table").cast(pl.String))
     own = operations.select(pl.all().gather(create_series(model.operations.row)))
     names = events.frames("nvtx_ranges").select("name").unique().drop_nulls().collect()
-    is_compiled = names.select(are_operations_expr(pl.col("name").cast(pl.String)).any()).item()
-    if not is_compiled and parse_names(names["name"]).is_empty():
+    if not contain_ops(names["name"]) and not are_programs_recorded(events.frames):
         unknown = np.full(own.height, np.nan)
         return Rates(unknown, unknown, unknown)
     bounded = bound_ops(events.frames)

@@ -14,8 +14,9 @@ from typing import Any
 import polars as pl
 
 from tracekit.core.ops import emit_nvtx
+from tracekit.core.series import map_categories_expr, match_categories_expr
 from tracekit.core.work.call import MAX_NUMBER, OpCall, Shape
-from tracekit.core.work.formulas import has_formula
+from tracekit.core.work.formulas import has_formula_expr
 
 ARGUMENTS = ("shapes", "types", "strides", "values")
 """Columns of a signature, as JSON, besides the name of the op."""
@@ -50,23 +51,41 @@ def parse_names(texts: pl.Series) -> pl.DataFrame:
         One row per name of an op with a formula: ``text``, ``op`` (qualified name of the op), ``shapes``, ``types``,
         ``values`` (JSON, null if the name does not contain them).
     """
+    plain, markers = _select_names_of_ops(texts)
+    op, unknown = pl.col("op"), pl.lit(None, pl.String)
+    shapes = emit_nvtx.input_shapes_expr(pl.col("string")).cast(pl.String)
+    named = [plain.select("text", "op", shapes=shapes, types=unknown, values=unknown)]
+    if markers.height:
+        named.append(_parse_markers(markers).with_columns(op.cast(pl.Categorical)))
+    qualified = pl.when(pl.col("shapes").is_not_null()).then(map_categories_expr(op, _qualify_expr)).otherwise("op")
+    rows = pl.concat(named).with_columns(op=qualified)
+    return rows.filter(match_categories_expr(op, has_formula_expr)).with_columns(op.cast(pl.String))
+
+
+def contain_ops(texts: pl.Series) -> bool:
+    """Return whether some of the distinct names of ranges may be those of ops with formulas."""
+    return any(names.height for names in _select_names_of_ops(texts))
+
+
+def _select_names_of_ops(texts: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the names of ops that may have a formula, and the markers of PyProf.
+
+    Returns:
+        Two frames with the columns ``text`` and ``string``. The first one also has ``op``, the name without arguments.
+    """
     text = pl.col("string")
     strings = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)}).drop_nulls("string")
-    markers = strings.filter(text.str.starts_with(_PYPROF))
-    plain = strings.filter(~text.str.starts_with(_PYPROF)).select(
-        "text",
-        op=emit_nvtx.name_without_arguments_expr(text),
-        shapes=emit_nvtx.input_shapes_expr(text).cast(pl.String),
-        types=pl.lit(None, pl.String),
-        values=pl.lit(None, pl.String),
+    is_marker = text.str.starts_with(_PYPROF)
+    plain = strings.filter(~is_marker).with_columns(op=emit_nvtx.name_without_arguments_expr(text).cast(pl.Categorical))
+    may_have_formula = match_categories_expr(
+        pl.col("op"), lambda name: has_formula_expr(name) | has_formula_expr(_qualify_expr(name))
     )
-    named = [plain, *([_parse_markers(markers)] if markers.height else [])]
-    rows = pl.concat(named)
-    is_bare = pl.col("shapes").is_not_null() & ~pl.col("op").str.contains("::", literal=True)
-    rows = rows.with_columns(op=pl.when(is_bare).then("aten::" + pl.col("op")).otherwise("op"))
-    names = rows["op"].unique()
-    known = [name for name in names if has_formula(name)]
-    return rows.filter(pl.col("op").is_in(known))
+    return plain.filter(may_have_formula), strings.filter(is_marker)
+
+
+def _qualify_expr(name: pl.Expr) -> pl.Expr:
+    """Return an expression for the qualified names of ops. Before PyTorch 1.8, names of ranges were not qualified."""
+    return pl.when(name.str.contains("::", literal=True)).then(name).otherwise("aten::" + name)
 
 
 def _parse_markers(markers: pl.DataFrame) -> pl.DataFrame:

@@ -40,9 +40,9 @@ _OPERATION, _PROGRAM = r"[#,]hlo_op=([^,#]+)", r"[#,]program_id=(-?\d{1,19})(?:[
 _KEY = ("program_id", "name")
 
 
-def are_operations_expr(text: pl.Expr) -> pl.Expr:
-    """Return an expression for whether names of ranges are those of operations of compiled programs."""
-    return text.str.contains(_PROGRAM) & text.str.contains(_OPERATION)
+def are_programs_recorded(frames: Frames) -> bool:
+    """Return whether instructions of compiled programs were recorded."""
+    return bool(frames("hlo_instructions").select(pl.len()).collect().item())
 
 
 def read_ranges_of_operations(frames: Frames, rows: pl.Series) -> pl.DataFrame:
@@ -81,6 +81,9 @@ def compute_compiled_work(
         kernels in ranges of other operations whose names tell their instructions. The second one also has ``kernel``,
         the row of the kernel, and its rows are numbered from the number of ranges.
     """
+    if not are_programs_recorded(frames):
+        no_work = pl.DataFrame(schema={"row": pl.Int64, **COLUMNS})
+        return no_work, no_work.with_columns(kernel=pl.lit(None, pl.UInt32))
     ranges = read_ranges_of_operations(frames, rows)
     is_operation = np.zeros(len(parent), np.bool_)
     is_operation[ranges["row"].to_numpy()] = True

@@ -15,14 +15,17 @@ from tracekit.core.work.call import MAX_NUMBER, MAX_RANK, OpCall, Shape, Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import polars as pl
+
 FAMILIES = (matrix_products, convolutions, attention, reductions, pointwise)
 _FORMULAS = {name: formula for family in FAMILIES for name, formula in family.FORMULAS.items()}
 _GENERATED = re.compile(r"^triton_(?:poi|red|per)_fused_")
 
 
-def has_formula(name: str) -> bool:
-    """Return whether there is a formula for an op, given its qualified name."""
-    return _find_formula(name) is not None
+def has_formula_expr(name: pl.Expr) -> pl.Expr:
+    """Return an expression for whether there is a formula for an op, given its qualified name."""
+    is_known = name.is_in(list(_FORMULAS)) | name.str.strip_suffix("_").is_in(list(_FORMULAS))
+    return is_known | name.str.contains(_GENERATED.pattern)
 
 
 def _find_formula(name: str) -> Callable[[OpCall], Work] | None:

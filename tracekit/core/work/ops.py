@@ -25,7 +25,7 @@ from tracekit.core.tensor_cores import uses_tensor_cores_expr
 from tracekit.core.work import convolutions
 from tracekit.core.work.arguments import cut_arguments_expr, parse_call, parse_names, payload_exprs
 from tracekit.core.work.attention import set_mask
-from tracekit.core.work.compiled import compute_compiled_work
+from tracekit.core.work.compiled import are_programs_recorded, compute_compiled_work
 from tracekit.core.work.formulas import compute_work
 from tracekit.errors import warn
 from tracekit.system.sorting import create_series
@@ -173,7 +173,7 @@ def are_shapes_recorded(frames: Frames) -> bool:
     payload = ranges.filter(pl.col("name").is_in(names["text"].implode())).select("payload_text")
     if payload.select(payload_exprs(pl.col("payload_text"))["shapes"].is_not_null().any()).collect().item():
         return True
-    return bool(frames("hlo_instructions").select(pl.len()).collect().item())
+    return are_programs_recorded(frames)
 
 
 def _read_launches(frames: Frames) -> _Launches:
