@@ -29,7 +29,7 @@ def map_categories_expr(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr])
     def apply_function_to_categories(values: pl.Series) -> pl.Series:
         old = values.unique().drop_nulls()
         new = pl.select(function(pl.lit(old).cast(pl.String)).cast(pl.Categorical)).to_series()
-        return _select_by_string(new, old, values)
+        return select_by_string(new, old, values)
 
     return column.map_batches(apply_function_to_categories, return_dtype=pl.Categorical)
 
@@ -47,7 +47,7 @@ def match_categories_expr(column: pl.Expr, condition: Callable[[pl.Expr], pl.Exp
     def evaluate_condition_on_categories(values: pl.Series) -> pl.Series:
         distinct = values.unique().drop_nulls()
         matches = pl.select(condition(pl.lit(distinct).cast(pl.String))).to_series()
-        return _select_by_string(matches, distinct, values).fill_null(value=False)
+        return select_by_string(matches, distinct, values).fill_null(value=False)
 
     return column.map_batches(evaluate_condition_on_categories, return_dtype=pl.Boolean)
 
@@ -64,7 +64,7 @@ def string_ranks_expr(column: pl.Expr) -> pl.Expr:
             return values.rank("dense")
         ordered = values.unique().drop_nulls().sort()
         numbers = pl.int_range(ordered.len(), dtype=pl.UInt32, eager=True)
-        return _select_by_string(numbers, ordered, values)
+        return select_by_string(numbers, ordered, values)
 
     return column.map_batches(rank_distinct_strings, return_dtype=pl.UInt32)
 
@@ -82,22 +82,24 @@ def decode_categories(values: pl.Series) -> pl.Series:
     distinct = values.unique().drop_nulls()
     if 2 * len(distinct) > len(values):
         return values.cast(pl.String)
-    return _select_by_string(distinct.cast(pl.String), distinct, values)
+    return select_by_string(distinct.cast(pl.String), distinct, values)
 
 
-def _select_by_string(results: pl.Series, distinct: pl.Series, values: pl.Series) -> pl.Series:
-    """Return the result of the string in each row of a Categorical column, or null for nulls.
+def select_by_string(results: pl.Series, distinct: pl.Series, values: pl.Series) -> pl.Series:
+    """Return the result of the string in each row of a Categorical column, or null if there is none.
+
+    It is looked up by the code of the string, which is ten times as fast as a join or ``replace_strict``.
 
     Args:
         results: One result per distinct string.
-        distinct: The distinct strings of the column, which are not null.
-        values: The column.
+        distinct: Distinct strings without nulls, Categorical or String.
+        values: The column, Categorical or String.
     """
-    codes = distinct.to_physical()
-    size = 1 + int(codes.max() or 0)  # type: ignore[arg-type]
+    codes, wanted = (s.cast(pl.Categorical).to_physical() for s in (distinct, values))
+    size = 1 + max(int(c.max() or 0) for c in (codes, wanted))  # type: ignore[arg-type]
     row_of_code = pl.Series([None], dtype=pl.UInt32).new_from_index(0, size)
     row_of_code = row_of_code.scatter(codes, pl.int_range(len(codes), dtype=pl.UInt32, eager=True))
-    return results.gather(row_of_code.gather(values.to_physical())).alias(values.name)
+    return results.gather(row_of_code.gather(wanted)).alias(values.name)
 
 
 def create_nullable_series(

@@ -48,18 +48,18 @@ def parse_names(texts: pl.Series) -> pl.DataFrame:
         texts: The distinct names (Categorical).
 
     Returns:
-        One row per name of an op with a formula: ``text``, ``op`` (qualified name of the op), ``shapes``, ``types``,
-        ``values`` (JSON, null if the name does not contain them).
+        One row per name of an op with a formula: ``text``, ``op`` (qualified name of the op), and ``shapes``, ``types``
+        and ``values`` (JSON, null if the name does not contain them).
     """
     plain, markers = _select_names_of_ops(texts)
     op, unknown = pl.col("op"), pl.lit(None, pl.String)
-    shapes = emit_nvtx.input_shapes_expr(pl.col("string")).cast(pl.String)
+    shapes = emit_nvtx.input_shapes_expr(pl.col("string"))
     named = [plain.select("text", "op", shapes=shapes, types=unknown, values=unknown)]
     if markers.height:
-        named.append(_parse_markers(markers).with_columns(op.cast(pl.Categorical)))
+        named.append(_parse_markers(markers).with_columns(pl.col("op", "shapes").cast(pl.Categorical)))
     qualified = pl.when(pl.col("shapes").is_not_null()).then(map_categories_expr(op, _qualify_expr)).otherwise("op")
     rows = pl.concat(named).with_columns(op=qualified)
-    return rows.filter(match_categories_expr(op, has_formula_expr)).with_columns(op.cast(pl.String))
+    return rows.filter(match_categories_expr(op, has_formula_expr))
 
 
 def contain_ops(texts: pl.Series) -> bool:

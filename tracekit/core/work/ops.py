@@ -20,7 +20,7 @@ import polars as pl
 
 from tracekit.core import trees
 from tracekit.core.correlate import Activities, Ranges
-from tracekit.core.series import decode_categories
+from tracekit.core.series import decode_categories, select_by_string
 from tracekit.core.tensor_cores import uses_tensor_cores_expr
 from tracekit.core.work import convolutions
 from tracekit.core.work.arguments import cut_arguments_expr, parse_call, parse_names, payload_exprs
@@ -219,45 +219,47 @@ def _read_signatures(frames: Frames, rows: pl.Series) -> tuple[pl.DataFrame, pl.
         ``_SIGNATURE``; and the number of ops that were left out.
     """
     table = frames("nvtx_ranges")
-    texts = table.select("name").collect().to_series()
-    names = parse_names(texts.gather(rows).unique())
-    is_op = texts.gather(rows).is_in(names["text"].implode())
-    rows = rows.filter(is_op.fill_null(value=False))
+    column = table.select(pl.col("name").cast(pl.Categorical)).collect().to_series()
+    texts = column.gather(rows)
+    names = parse_names(texts.unique())
+    parsed = names.drop("text").unique(maintain_order=True).with_row_index("call")
+    numbers = names.join(parsed, on=parsed.columns[1:], how="left", nulls_equal=True, maintain_order="left")["call"]
+    called = pl.DataFrame({"row": rows, "call": select_by_string(numbers, names["text"], texts)}).drop_nulls("call")
+    parsed = parsed.with_columns(pl.col("op", "shapes").cast(pl.String))
     signatures = pl.DataFrame(schema={**dict.fromkeys(_SIGNATURE, pl.String), "signature": pl.UInt32})
     parts, left_out = [pl.DataFrame(schema={"row": pl.Int64, "signature": pl.UInt32})], 0
-    for start in range(0, len(texts), _BATCH_ROWS):
-        inside = rows.filter((rows >= start) & (rows < start + _BATCH_ROWS))
-        if not inside.len():
+    for start in range(0, len(column), _BATCH_ROWS):
+        batch = called.filter(pl.col("row").is_between(start, start + _BATCH_ROWS, closed="left"))
+        if batch.is_empty():
             continue
-        payload = table.slice(start, _BATCH_ROWS).select("payload_text").collect().to_series().gather(inside - start)
-        batch = pl.DataFrame({"row": inside, "text": texts.gather(inside), "payload": payload})
-        batch = batch.select("row", "text", part=cut_arguments_expr(pl.col("payload")))
-        calls = _parse_arguments(batch.select("text", "part").unique(maintain_order=True), names)
+        payload = table.slice(start, _BATCH_ROWS).select("payload_text").collect().to_series()
+        batch = batch.with_columns(part=cut_arguments_expr(pl.lit(payload.gather(batch["row"] - start))))
+        calls = _parse_arguments(batch.select("call", "part").unique(maintain_order=True), parsed)
         new = calls.select(_SIGNATURE).unique(maintain_order=True)
         new = new.join(signatures, on=_SIGNATURE, how="anti", nulls_equal=True, maintain_order="left")
         new = new.head(MAX_SIGNATURES - signatures.height).with_row_index("signature", signatures.height)
         signatures = pl.concat([signatures, new.select(signatures.columns)])
         calls = calls.join(signatures, on=_SIGNATURE, how="left", nulls_equal=True, maintain_order="left")
-        numbered = batch.join(calls.select("text", "part", "signature"), on=["text", "part"], nulls_equal=True)
+        numbered = batch.join(calls.select("call", "part", "signature"), on=["call", "part"], nulls_equal=True)
         left_out += numbered["signature"].null_count()
         parts.append(numbered.select("row", "signature").drop_nulls().sort("row"))
     return pl.concat(parts), signatures.drop("signature"), left_out
 
 
-def _parse_arguments(calls: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+def _parse_arguments(calls: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
     """Parse the arguments of distinct calls.
 
     Args:
-        calls: ``text`` (name of the range) and ``part`` (part of its payload that contains arguments).
-        names: The parsed names, as ``parse_names`` returns them.
+        calls: ``call`` (number of what the name tells) and ``part`` (part of the payload that contains arguments).
+        parsed: What names tell: ``call`` and the columns of ``parse_names`` but ``text``.
 
     Returns:
         The columns of ``calls`` and ``_SIGNATURE``. Calls whose shapes were not recorded are omitted.
     """
     own = calls.with_columns(**{f"own_{c}": e for c, e in payload_exprs(pl.col("part")).items()})
-    joined = own.join(names, on="text", how="left", maintain_order="left")
+    joined = own.join(parsed, on="call", how="left", maintain_order="left")
     return joined.select(
-        *["text", "part", "op"],
+        *["call", "part", "op"],
         shapes=pl.coalesce("own_shapes", "shapes"),
         types=pl.coalesce("own_types", "types"),
         strides="own_strides",
