@@ -95,11 +95,11 @@ def select_by_string(results: pl.Series, distinct: pl.Series, values: pl.Series)
         distinct: Distinct strings without nulls, Categorical or String.
         values: The column, Categorical or String.
     """
-    codes, wanted = (s.cast(pl.Categorical).to_physical() for s in (distinct, values))
-    size = 1 + max(int(c.max() or 0) for c in (codes, wanted))  # type: ignore[arg-type]
+    codes, keys = (s.cast(pl.Categorical).to_physical() for s in (distinct, values))
+    size = 1 + max(int(c.max() or 0) for c in (codes, keys))  # type: ignore[arg-type]
     row_of_code = pl.Series([None], dtype=pl.UInt32).new_from_index(0, size)
     row_of_code = row_of_code.scatter(codes, pl.int_range(len(codes), dtype=pl.UInt32, eager=True))
-    return results.gather(row_of_code.gather(wanted)).alias(values.name)
+    return results.gather(row_of_code.gather(keys)).alias(values.name)
 
 
 def create_nullable_series(
