@@ -50,6 +50,7 @@ _MODULES = (
     "tracekit.native.replay",
     "tracekit.readers.common.tries",
     "tracekit.core.ops.op_names",
+    "tracekit.core.rollup.cells",
     *("tracekit.readers.common.protobuf.decoding", "tracekit.readers.common.json.scanner"),
     *("tracekit.readers.tfevents.records", "tracekit.exporters.perfetto.wire"),
 )

@@ -9,8 +9,8 @@ Ops that other threads ran during a step of the loop are placed below that step 
 group for each direction of its ops, and the root has one group for all directions. In the style of DLProf, no op is
 moved, directions are ignored, and every "/" in the name of an op separates levels.
 
-Sums and unions are computed from the deepest level upwards. The results of a group are computed from the results of its
-child groups and ops, so memory use is proportional to the number of groups and ops.
+Values and intervals are added to a group and to all groups that contain it (``cells``), so memory use is proportional
+to the number of groups and ops.
 
 Move ops that other threads ran during a step of the loop below this step in the tree of groups.
 
@@ -20,19 +20,19 @@ step is open. In the tree of groups, ops that ran on other threads while a step 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from tracekit.core import intervals
 from tracekit.core.intervals.containment import find_last_containers
 from tracekit.core.ops.step_names import STAR
 from tracekit.core.relations import THREAD
+from tracekit.core.rollup.cells import GROUP_KEY, GroupCells
 from tracekit.core.rollup.measures import METRICS
 from tracekit.core.trees import Tree, mark_flagged_rows_and_descendants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from tracekit.core.iterations import Iterations
     from tracekit.core.ops import Ops
@@ -42,10 +42,6 @@ STATISTICS = ("count", "max", "min", "sum")
 Style = Literal["extended", "dlprof"]
 _SUMMED = ("cpu", "api", "overhead")
 _COUNTED = ("op_count", "instance_count", "eligible_count", "uses_tc_count")
-_DURATION = (pl.col("end_ns") - pl.col("start_ns")).sum()
-_GROUP_KEY = ["node", "direction"]
-_METRIC_KEY = [*_GROUP_KEY, "iteration"]
-"""Columns that identify the value of a metric: a group, and an iteration."""
 _DIRECTIONS = {"fprop": 1, "bprop": 2}
 DIRECTION_NAMES = {0: None, 1: "fprop", 2: "bprop"}
 """Names of directions, keyed by the number that ``group_ops`` returns."""
@@ -164,13 +160,14 @@ def aggregate_groups(
         eligible_count=(pl.col("eligible") & (pl.col("count") > 0)).cast(pl.Int64),
         uses_tc_count=pl.col("uses_tc").cast(pl.Int64),
     )
-    counts = pl.concat(
-        aggregate_with_descendants(tree, group.hstack(counts), _create_sum_function(_GROUP_KEY, _COUNTED))
+    counts = GroupCells.from_rows(tree, group).sum(counts)
+    cells = GroupCells.from_rows(
+        tree, group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
     )
-    instance_group = group.select(pl.all().gather(measures.instances["op"]))
-    instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
-    metrics = summarize_metrics(instances.compute_metrics_by_iteration(measures, devices), _GROUP_KEY, METRICS)
-    rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(fill_missing_with_zero_exprs(METRICS))
+    gpu, extent = (cells.measure_unions(i, devices) for i in (measures.gpu_busy_times, measures.gpu_extents))
+    times = cells.sum(measures.instances.select(_SUMMED)).with_columns(gpu=gpu, idle=extent - gpu)
+    metrics = summarize_metrics(times, GROUP_KEY, METRICS)
+    rows = counts.join(metrics, on=GROUP_KEY, how="left").with_columns(fill_missing_with_zero_exprs(METRICS))
     return _add_paths(tree, rows)
 
 
@@ -191,12 +188,11 @@ def compute_group_times(
     """
     tree, group = group_ops(measures.ops, style, iterations)
     iteration = iterations.find_instance_iterations(measures.ops.instances)
-    instance_group = group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
-    summing = _create_sum_function(_METRIC_KEY, ("instance_count",))
-    rows = instance_group.drop_nulls("iteration").with_columns(instance_count=pl.lit(1, pl.Int64))
-    counts = pl.concat([rows.clear(), *aggregate_with_descendants(tree, summing(rows), summing)])
-    gpu = _GroupedInstances(tree, instance_group).compute_union_durations(measures.gpu_busy_times, devices, "gpu")
-    times = counts.join(gpu, on=_METRIC_KEY, how="left").with_columns(pl.col("gpu").fill_null(0))
+    cells = GroupCells.from_rows(
+        tree, group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
+    )
+    times = cells.sum(measures.instances.select(instance_count=pl.repeat(1, pl.len(), dtype=pl.Int64)))
+    times = times.with_columns(gpu=cells.measure_unions(measures.gpu_busy_times, devices))
     paths = pl.DataFrame({"path": tree.build_paths(nodes=times["node"]).gather(times["node"])})
     direction_names = {number: name for name, number in _DIRECTIONS.items()}
     direction = pl.col("direction").replace_strict(direction_names, default=None, return_dtype=pl.String)
@@ -234,35 +230,6 @@ def group_ops(ops: Ops, style: Style, iterations: Iterations) -> tuple[Tree, pl.
     return tree, pl.DataFrame({"node": group, "direction": direction.zip_with(~at_root, direction * 0)})
 
 
-def aggregate_with_descendants(
-    tree: Tree, rows: pl.DataFrame, aggregate: Callable[[pl.DataFrame], pl.DataFrame]
-) -> Iterator[pl.DataFrame]:
-    """Aggregate the rows of each group together with the rows of the groups below it.
-
-    Args:
-        tree: The tree of groups.
-        rows: The columns of ``_GROUP_KEY``, and the columns to aggregate.
-        aggregate: Function that aggregates rows by group.
-
-    Yields:
-        The aggregated rows of all groups of one level, from the deepest level to the root.
-    """
-    rows_with_level = rows.with_columns(_level=tree.nodes["level"].gather(rows["node"]))
-    by_level = rows_with_level.partition_by("_level", as_dict=True, include_key=False)
-    below = rows.clear()
-    for level in range(max((n for (n,) in by_level), default=0), -1, -1):
-        here = aggregate(pl.concat([by_level.pop((level,), rows.clear()), below]))
-        yield here
-        below = here.with_columns(node=tree.nodes["up"].gather(here["node"]))
-        below = below.with_columns(direction=0) if level == 1 else below
-        below = below.cast({"direction": pl.Int64})
-
-
-def _create_sum_function(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Return a function that groups a frame by the columns ``keys`` and sums the columns ``values``."""
-    return lambda rows: rows.group_by(keys).agg(pl.col(values).sum())
-
-
 def _add_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
     """Add the path, level, direction and parent of each group, and sort the groups."""
     paths = tree.build_paths(nodes=groups["node"])
@@ -278,55 +245,4 @@ def _add_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
     rows = rows.join(parents, on=["up", "upper"], how="left", maintain_order="left")
     direction = pl.col("direction").replace_strict(direction_names, default=None, return_dtype=pl.String)
     first = ["path", "level", "direction", "parent", *_COUNTED]
-    return rows.with_columns(direction=direction).select(*first, pl.exclude(*first, *_GROUP_KEY, "up", "upper"))
-
-
-class _GroupedInstances(NamedTuple):
-    """The op instances with their groups and iterations.
-
-    Attributes:
-        tree: The tree of groups.
-        instances: One row per instance, with the columns of ``_METRIC_KEY``. ``iteration`` is null if the instance is
-            not in an aggregated iteration.
-    """
-
-    tree: Tree
-    instances: pl.DataFrame
-
-    def compute_metrics_by_iteration(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
-        """Return the times of each group in each iteration.
-
-        Returns:
-            One row per group and iteration: ``node`` and ``direction`` of the group, ``iteration``, and the times in ns
-            ``cpu``, ``gpu``, ``api``, ``overhead`` and ``idle``.
-        """
-        rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
-        summing = _create_sum_function(_METRIC_KEY, _SUMMED)
-        sums = pl.concat(aggregate_with_descendants(self.tree, summing(rows), summing))
-        gpu = self.compute_union_durations(measures.gpu_busy_times, devices, "gpu")
-        extent = self.compute_union_durations(measures.gpu_extents, devices, "extent")
-        rows = sums.join(gpu, on=_METRIC_KEY, how="left").join(extent, on=_METRIC_KEY, how="left")
-        rows = rows.with_columns(pl.col("gpu", "extent").fill_null(0))
-        return rows.select(*_METRIC_KEY, *_SUMMED, "gpu", idle=pl.col("extent") - pl.col("gpu"))
-
-    def compute_union_durations(
-        self, gpu_intervals: pl.DataFrame, devices: pl.Series, duration_column: str
-    ) -> pl.DataFrame:
-        """Return the duration of the union of intervals by group and iteration, summed over devices.
-
-        Args:
-            gpu_intervals: ``instance``, ``device_id``, ``start_ns``, ``end_ns``.
-            devices: Ids of the devices over which durations are summed.
-            duration_column: Name of the column of durations.
-
-        Returns:
-            One row per group and iteration: ``node`` and ``direction`` of the group, ``iteration`` and
-            ``duration_column``.
-        """
-        on_devices = gpu_intervals.filter(pl.col("device_id").is_in(devices.implode()))
-        instance_cells = self.instances.select(pl.all().gather(on_devices["instance"]))
-        rows = instance_cells.hstack(on_devices.drop("instance"))
-        by = [*_METRIC_KEY, "device_id"]
-        rows = rows.drop_nulls("iteration").select(*by, "start_ns", "end_ns")
-        levels = aggregate_with_descendants(self.tree, rows, lambda batch: intervals.merge_intervals(batch, by=by))
-        return pl.concat([level.group_by(_METRIC_KEY).agg(_DURATION.alias(duration_column)) for level in levels])
+    return rows.with_columns(direction=direction).select(*first, pl.exclude(*first, *GROUP_KEY, "up", "upper"))
