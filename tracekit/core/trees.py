@@ -18,7 +18,8 @@ of depth d therefore takes about log2(d) rounds, each of which computes on whole
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,7 @@ import pyarrow as pa
 from tracekit.core.series import create_nullable_series, decode_categories
 from tracekit.system import memory, sorting
 from tracekit.system.sorting import create_series
+from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Combine = Callable[[pl.Series, pl.Series], pl.Series]
-    from collections.abc import Iterator
 MAX_LEVELS = 256
 MAX_PATH_CHARS, MIN_PATH_CHARS = 1 << 14, 1 << 7
 """Bounds of the limit of ``compute_path_limit``, in characters."""
@@ -184,7 +185,8 @@ def _replace_with_null_unless(row_numbers: pl.Series, condition: pl.Series) -> p
     return create_nullable_series(sorting.map_blocks(compute_row_numbers_with_null_marker, len(row_numbers), np.int64))
 
 
-class Tree(NamedTuple):
+@dataclass(frozen=True)
+class Tree:
     """A tree of names. The path of a node consists of the names from the outermost node to this node.
 
     Attributes:
@@ -244,14 +246,17 @@ class Tree(NamedTuple):
         nodes = children.join(pl.concat([existing, added]), on=_KEY, how="left", maintain_order="left")
         return tree, nodes["node"]
 
-    def iterate_levels(self) -> Iterator[pl.Series]:
-        """Yield the nodes of each level of the tree, from the root downwards."""
-        order = self.nodes["level"].arg_sort().cast(pl.Int64)
-        sizes = self.nodes.group_by("level").len().sort("level")["len"]
-        start = 0
-        for size in sizes:
-            yield order.slice(start, size)
-            start += size
+    @unlocked_property
+    def levels(self) -> list[npt.NDArray[np.uint32]]:
+        """The nodes of each level of the tree, from the root downwards."""
+        level = self.nodes["level"].to_numpy().astype(np.uint16)
+        order = np.argsort(level, kind="stable").astype(np.uint32)
+        return np.split(order, np.cumsum(np.bincount(level))[:-1])
+
+    @unlocked_property
+    def _parents(self) -> npt.NDArray[np.int64]:
+        """The parent of each node. That of the root is the root itself."""
+        return self.nodes["up"].fill_null(0).to_numpy()
 
     def build_paths(self, *, nodes: pl.Series | None = None) -> pl.Series:
         """Return the paths of nodes.
@@ -265,47 +270,43 @@ class Tree(NamedTuple):
         Returns:
             One string per node of the tree.
         """
-        needed = (
-            self.mark_nodes_and_ancestors(nodes)
-            if nodes is not None
-            else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
-        )
-        hashes, limit = self._compute_hashes_of_long_paths()
-        parts = decode_categories(self.nodes["part"])
-        index = pl.repeat(None, self.nodes.height, dtype=pl.Int64, eager=True)  # of each node in the paths so far
-        by_level, count = [], 0
-        upper = pl.Series([], dtype=pl.String)
-        start = 0
-        for level, at_level in enumerate(self.iterate_levels()):
-            here = at_level.filter(needed.gather(at_level))
-            paths = parts.gather(here)
+        if nodes is not None and nodes.is_empty():
+            return pl.repeat(None, self.nodes.height, dtype=pl.String, eager=True).alias("path")
+        needed = None if nodes is None else self._mark_nodes_and_ancestors(nodes.to_numpy())
+        hashes, limit = self._hashes_of_long_paths
+        index = np.full(self.nodes.height, -1)  # of each node in the paths so far
+        by_level: list[pl.Series] = []
+        start = stop = 0
+        for level, at_level in enumerate(self.levels):
+            here = at_level if needed is None else at_level[needed[at_level]]
+            rows = create_series(here)
+            paths = decode_categories(self.nodes["part"].gather(rows))
             if level > 1:
-                upper = upper.gather(index.gather(self.nodes["up"].gather(here)) - start)
-                paths = _append_parts(upper, paths, None if hashes is None else hashes.gather(here), limit)
-            start, upper = count, paths
-            index = index.scatter(here, pl.int_range(len(here), eager=True) + count)
+                upper = by_level[-1].gather(create_series(index[self._parents[here]] - start))
+                paths = _append_parts(upper, paths, None if hashes is None else hashes.gather(rows), limit)
+            start, stop = stop, stop + len(here)
+            index[here] = np.arange(start, stop)
             by_level.append(paths)
-            count += len(paths)
-        return pl.concat(by_level).gather(index).alias("path")
+        return pl.concat(by_level).gather(create_nullable_series(index)).alias("path")
 
-    def _compute_hashes_of_long_paths(self) -> tuple[pl.Series | None, int]:
-        """Return the hash of each path to shorten (hexadecimal), null for other paths, and the limit on characters.
+    @unlocked_property
+    def _hashes_of_long_paths(self) -> tuple[pl.Series | None, int]:
+        """The hash of each path to shorten (hexadecimal), null for other paths, and the limit on characters.
 
         The hash depends only on the names of the path, so equal paths of two captures have equal hashes. If there is no
         path to shorten, None is returned instead of the hashes.
         """
-        up, parts, level = self.nodes
-        sizes = sum_over_ancestors(
-            up, decode_categories(parts).str.len_chars().cast(pl.Int64) + (level > 1).cast(pl.Int64)
-        )
-        limit = compute_path_limit(parts, sizes)
-        is_long = (sizes > limit) & (level > 1)
+        parts, parents = self.nodes["part"], self._parents
+        sizes = decode_categories(parts).str.len_chars().cast(pl.Int64).to_numpy(writable=True)
+        for at_level in self.levels[2:]:
+            sizes[at_level] += sizes[parents[at_level]] + 1
+        limit = compute_path_limit(parts, create_series(sizes))
+        is_long = create_series(sizes > limit) & (self.nodes["level"] > 1)
         if not is_long.any():
             return None, limit
         part_hashes = _hash_strings(parts)
-        hashes, parents = np.zeros_like(part_hashes), up.fill_null(0).to_numpy()
-        for at_level in self.iterate_levels():
-            here = at_level.to_numpy()
+        hashes = np.zeros_like(part_hashes)
+        for here in self.levels:
             hashes[here] = hashes[parents[here]] * _MULTIPLIER + part_hashes[here]
         first_bytes = np.ascontiguousarray(hashes.astype(">u8").view(np.uint8).reshape(-1, 8)[:, :_HASH_BYTES])
         binary = pa.FixedSizeBinaryArray.from_buffers(
@@ -314,13 +315,12 @@ class Tree(NamedTuple):
         digits = pl.Series(binary.cast(pa.binary())).bin.encode("hex")
         return digits.set(~is_long, None), limit
 
-    def mark_nodes_and_ancestors(self, nodes: pl.Series) -> pl.Series:
+    def _mark_nodes_and_ancestors(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return whether each node of the tree is in ``nodes`` or is an ancestor of a node in ``nodes``."""
-        marked = pl.repeat(False, self.nodes.height, eager=True)  # noqa: FBT003
-        marked = marked.scatter(nodes.unique(), True)  # noqa: FBT003
-        for at_level in reversed(list(self.iterate_levels())):
-            parents = self.nodes["up"].gather(at_level.filter(marked.gather(at_level))).drop_nulls().unique()
-            marked = marked.scatter(parents, True)  # noqa: FBT003
+        marked = np.zeros(self.nodes.height, np.bool_)
+        marked[nodes] = True
+        for at_level in self.levels[::-1]:
+            marked[self._parents[at_level[marked[at_level]]]] = True
         return marked
 
 
