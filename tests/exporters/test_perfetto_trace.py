@@ -296,7 +296,7 @@ def test_packets_are_those_of_the_runtime(
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(rows))] * 2)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire, "_COPIED_FRAGMENT_BYTES", copied)
-        encoded = bytes(wire.encode_events(batch.select(start, stop)))
+        encoded = bytes(wire.PacketEncoder().encode_events(batch.select(start, stop)))
     read = schemas.load_message_class("perfetto", "Trace").FromString(encoded).packet
     chosen = range(start, stop)
     assert [p.trusted_packet_sequence_id for p in read] == [sequence] * len(chosen)
@@ -325,7 +325,9 @@ def test_strings_are_those_of_the_runtime(texts: list[str], first: int, skipped:
     array = pa.array(["skipped" * skipped, *texts], pa.large_string())[1:]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire, "_COPIED_TEXT_BYTES", copied)
-        data = wire.encode_string_table(wire.encode_field_tag("InternedData", "event_names"), first, array)
+        data = wire.PacketEncoder().encode_string_table(
+            wire.encode_field_tag("InternedData", "event_names"), first, array
+        )
     read = schemas.load_message_class("perfetto", "InternedData").FromString(data)
     assert [(e.iid, e.text) for e in read.event_names] == list(enumerate(texts, first))
 

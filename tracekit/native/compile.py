@@ -44,6 +44,7 @@ _DATA_SECTION = 11
 
 _MODULES = (
     "tracekit.native.alignment",
+    "tracekit.native.deflate",
     "tracekit.native.combinations",
     "tracekit.native.lines",
     "tracekit.native.nesting",

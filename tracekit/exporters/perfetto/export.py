@@ -36,7 +36,7 @@ from tracekit.exporters.perfetto.packets import (
     encode_clock_packet,
     encode_track_packets,
 )
-from tracekit.exporters.perfetto.wire import BATCH_ROWS, PacketBatch, encode_events, encode_fragments
+from tracekit.exporters.perfetto.wire import BATCH_ROWS, PacketBatch, PacketEncoder, encode_fragments
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile, duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.blocks import RowsWithColumn, evaluate_expression, iterate_frames
@@ -52,7 +52,7 @@ from tracekit.system import memory
 from tracekit.system.sorting import iterate_row_blocks, sort_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from tracekit.exporters.perfetto.wire import Numbers
@@ -95,6 +95,7 @@ class TraceWriter:
 
     def __init__(self, file: BatchFile, origin_utc_ns: int | None) -> None:
         self._file = file
+        self._encoder = PacketEncoder()
         self._sequences = 0
         self._uuids = TrackUuids()
         self._sequence = self._create_sequence()
@@ -139,10 +140,10 @@ class TraceWriter:
         else:
             events = create_events(kind, rows, times, sequence, lane_uuids, flows=event_flows)
         memory.release_pages()
-        self._file.write_job_results(sequence.create_string_jobs())
+        self._file.write_job_results(sequence.create_string_jobs(self._encoder))
         for start in range(0, rows.height, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, rows.height)
-            self._file.write_job_results(_create_batch_jobs(events.select_block(start, stop)))
+            self._file.write_job_results(self._create_batch_jobs(events.select_block(start, stop)))
             memory.release_pages()
 
     def _write_ends(self, ends: SliceEnds, lane_uuids: Numbers) -> None:
@@ -156,7 +157,7 @@ class TraceWriter:
             lane_ids = ends.lane_ids[block if order is None else order[block]]
             with_previous = get_times_with_previous(times, block.start, block.stop)
             batch = PacketBatch(sequence.event_lead, with_previous, [], fragments, lane_ids)
-            self._file.write_job_results(_create_batch_jobs(batch))
+            self._file.write_job_results(self._create_batch_jobs(batch))
 
     def _begin_stream(self) -> PacketSequence:
         """Write the packets that begin a stream of events, and return the packet sequence of the stream."""
@@ -164,6 +165,11 @@ class TraceWriter:
             self._sequence = self._create_sequence()
         self._file.write(self._sequence.begin_stream())
         return self._sequence
+
+    def _create_batch_jobs(self, events: PacketBatch) -> Iterator[Callable[[], memoryview]]:
+        """Yield jobs (functions) that each encode a batch of events."""
+        for n in range(0, len(events.codes), BATCH_ROWS):
+            yield functools.partial(self._encoder.encode_events, events.select(n, n + BATCH_ROWS))
 
     def _create_sequence(self) -> PacketSequence:
         self._sequences += 1
@@ -213,12 +219,6 @@ def _compute_event_times(kind: EventKind, rows: RowsWithColumn, layout: Layout) 
         keys.append(-duration_expr(kind, layout.clock))
     order, times = sort_rows(*(evaluate_expression(rows, key, np.int64) for key in keys))
     return EventTimes(order, times[0])
-
-
-def _create_batch_jobs(events: PacketBatch) -> Iterable[Callable[[], memoryview]]:
-    """Return jobs (functions) that each encode a batch of events."""
-    starts = range(0, len(events.codes), BATCH_ROWS)
-    return (functools.partial(encode_events, events.select(n, n + BATCH_ROWS)) for n in starts)
 
 
 def write_many(traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:

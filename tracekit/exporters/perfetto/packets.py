@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +12,15 @@ from tracekit.exporters.perfetto.strings import StringTables
 from tracekit.exporters.perfetto.wire import (
     encode_field_tag,
     encode_length_delimited,
-    encode_string_table,
     encode_varint,
 )
+from tracekit.native.deflate import Compressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tracekit.exporters.perfetto.strings import StringBatch
-    from tracekit.exporters.perfetto.wire import Numbers
+    from tracekit.exporters.perfetto.wire import Numbers, PacketEncoder
     from tracekit.exporters.timeline.tracks import LaneRegistry, ShownThread
 
 UTC_CLOCK, SHOWN_CLOCK, SEQUENCE_CLOCKS = 1, 6, range(64, 128)
@@ -66,11 +65,12 @@ def encode_track_packets(lanes: LaneRegistry, sequence_number: int, uuids: Track
 class PacketCompression:
     """Compression of a Perfetto file: each batch of packets becomes one packet, which readers decompress."""
 
-    LEVEL = 1
+    def __init__(self) -> None:
+        self._compressor = Compressor()
 
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Return a packet with the compressed batch, or the batch itself if compression does not make it smaller."""
-        content = zlib.compress(data, self.LEVEL)
+        content = self._compressor.compress(data)
         field = encode_length_delimited(encode_field_tag("TracePacket", "compressed_packets"), content)
         compressed = encode_length_delimited(encode_field_tag("Trace", "packet"), field)
         return compressed if len(compressed) < len(data) else data
@@ -152,12 +152,12 @@ class PacketSequence:
         self._streams += 1
         return begin + encode_packet(**number, trace_packet_defaults=defaults)
 
-    def create_string_jobs(self) -> Iterator[Callable[[], memoryview]]:
+    def create_string_jobs(self, encoder: PacketEncoder) -> Iterator[Callable[[], memoryview]]:
         """Yield jobs (functions) that each return a packet with strings that were interned since the last call."""
         for batch in self.strings.pop_batches():
-            yield functools.partial(self._encode_string_packet, batch)
+            yield functools.partial(self._encode_string_packet, encoder, batch)
 
-    def _encode_string_packet(self, batch: StringBatch) -> memoryview:
-        table = encode_string_table(encode_field_tag("InternedData", batch.table), batch.first, batch.texts)
+    def _encode_string_packet(self, encoder: PacketEncoder, batch: StringBatch) -> memoryview:
+        table = encoder.encode_string_table(encode_field_tag("InternedData", batch.table), batch.first, batch.texts)
         data = encode_length_delimited(encode_field_tag("TracePacket", "interned_data"), table)
         return memoryview(encode_length_delimited(encode_field_tag("Trace", "packet"), self.encoded_fields + data))

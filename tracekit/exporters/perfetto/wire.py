@@ -196,19 +196,6 @@ class Flows(NamedTuple):
 NO_FLOWS: Final = Flows(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
-class _Worker(threading.local):
-    """The sandbox of a thread, and what it contains."""
-
-    def __init__(self) -> None:
-        self.sandbox = ArraySandbox(PROGRAM)
-        self.sizes: dict[str, int] = {}
-        self.fragments: RepeatedFields | None = None
-        self.widths = {"event_width": 1, "packet_width": 1}
-
-
-_WORKER: Final = _Worker()
-
-
 def encode_fragments(fields: Sequence[PacketField], row_count: int) -> RepeatedFields:
     """Encode each row of the given fields as one fragment."""
     sandbox = ArraySandbox(PROGRAM)
@@ -257,86 +244,93 @@ class PacketBatch(NamedTuple):
         )
 
 
-def encode_events(batch: PacketBatch) -> memoryview:
-    """Encode one packet per event. All packets have sizes of equal width, and their times are differences."""
-    worker, rows = _WORKER, len(batch.codes)
-    fragments, codes = batch.fragments.select(batch.codes)
-    flow_count = len(batch.flows.ids)
-    sizes, parameters = _measure_fields(batch.fields, rows)
-    capacity = rows * (_bound_message_size(batch.fields) + fragments.max_size) + _PREFIX_BYTES * flow_count
-    sizes |= {"lead": _PREFIX_BYTES, "codes": rows, "times": rows + 1, "output": capacity}
-    sizes |= {"fragments": len(fragments.data) + _PREFIX_BYTES, "offsets": len(fragments.offsets)}
-    sizes |= {"flow_rows": flow_count, "flow_ids": flow_count}
-    arrays = worker.sandbox.allocate("events", **sizes)
-    if worker.fragments is not fragments or worker.sizes != sizes:
-        arrays["fragments"][: len(fragments.data)] = fragments.data
-        arrays["offsets"][:] = fragments.offsets
-        worker.fragments, worker.sizes = fragments, sizes
-    _fill_fields(arrays, batch.fields, rows)
-    arrays["lead"][: len(batch.lead)] = np.frombuffer(batch.lead, np.uint8)
-    arrays["codes"][:], arrays["times"][:] = codes, batch.times
-    arrays["flow_rows"][:], arrays["flow_ids"][:] = batch.flows
-    result = worker.sandbox.call(
-        "events",
-        **parameters,
-        **worker.widths,
-        capacity=capacity,
-        fragments=len(fragments.offsets) - 1,
-        fragment_bytes=len(fragments.data),
-        lead_size=len(batch.lead),
-        flows=flow_count,
-    )
-    _check(result)
-    worker.widths = {name: worker.sandbox.parameter("events", name) for name in worker.widths}
-    return memoryview(arrays["output"][: worker.sandbox.parameter("events", "size")].tobytes())
+class PacketEncoder(threading.local):
+    """An encoder with one sandbox per thread."""
 
+    def __init__(self) -> None:
+        self._sandbox = ArraySandbox(PROGRAM)
+        self._sizes: dict[str, int] = {}
+        self._fragments: RepeatedFields | None = None
+        self._widths = {"event_width": 1, "packet_width": 1}
 
-def encode_string_table(tag: bytes, first_id: int, texts: pa.LargeStringArray) -> bytes:
-    """Encode strings and their consecutive ids as entries of a string table (messages ``InternedText``).
-
-    Args:
-        tag: The tag of the table.
-        first_id: The id of the first string.
-        texts: The strings, of which none is null.
-    """
-    _, buffer, data = texts.buffers()
-    offsets = np.frombuffer(buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    content = np.frombuffer(data or b"", np.uint8)
-    tags = [tag, *(encode_field_tag("InternedText", field) for field in ("iid", "text"))]
-    widths = [len(encode_varint(n)) for n in (first_id + len(texts) - 1, int(np.diff(offsets).max(initial=0)))]
-    most = sum(map(len, tags[1:])) + sum(widths) + int(np.diff(offsets).max(initial=0))
-    parameters = dict(zip(("id_width", "size_width", "entry_width"), [*widths, len(encode_varint(most))], strict=True))
-    parts, start = [], 0
-    while start < len(texts):
-        within = int(np.searchsorted(offsets, offsets[start] + _COPIED_TEXT_BYTES, side="right")) - 1
-        stop = min(max(within, start + 1), len(texts))
-        text = content[offsets[start] : offsets[stop]]
-        parts.append(
-            _encode_strings(tags, first_id + start, offsets[start : stop + 1] - offsets[start], text, parameters)
+    def encode_events(self, batch: PacketBatch) -> memoryview:
+        """Encode one packet per event. All packets have sizes of equal width, and their times are differences."""
+        rows = len(batch.codes)
+        fragments, codes = batch.fragments.select(batch.codes)
+        flow_count = len(batch.flows.ids)
+        sizes, parameters = _measure_fields(batch.fields, rows)
+        capacity = rows * (_bound_message_size(batch.fields) + fragments.max_size) + _PREFIX_BYTES * flow_count
+        sizes |= {"lead": _PREFIX_BYTES, "codes": rows, "times": rows + 1, "output": capacity}
+        sizes |= {"fragments": len(fragments.data) + _PREFIX_BYTES, "offsets": len(fragments.offsets)}
+        sizes |= {"flow_rows": flow_count, "flow_ids": flow_count}
+        arrays = self._sandbox.allocate("events", **sizes)
+        if self._fragments is not fragments or self._sizes != sizes:
+            arrays["fragments"][: len(fragments.data)] = fragments.data
+            arrays["offsets"][:] = fragments.offsets
+            self._fragments, self._sizes = fragments, sizes
+        _fill_fields(arrays, batch.fields, rows)
+        arrays["lead"][: len(batch.lead)] = np.frombuffer(batch.lead, np.uint8)
+        arrays["codes"][:], arrays["times"][:] = codes, batch.times
+        arrays["flow_rows"][:], arrays["flow_ids"][:] = batch.flows
+        result = self._sandbox.call(
+            "events",
+            **parameters,
+            **self._widths,
+            capacity=capacity,
+            fragments=len(fragments.offsets) - 1,
+            fragment_bytes=len(fragments.data),
+            lead_size=len(batch.lead),
+            flows=flow_count,
         )
-        start = stop
-    return b"".join(parts)
+        _check(result)
+        self._widths = {name: self._sandbox.parameter("events", name) for name in self._widths}
+        return memoryview(arrays["output"][: self._sandbox.parameter("events", "size")].tobytes())
 
+    def encode_string_table(self, tag: bytes, first_id: int, texts: pa.LargeStringArray) -> bytes:
+        """Encode strings and their consecutive ids as entries of a string table (messages ``InternedText``).
 
-def _encode_strings(
-    tags: Sequence[bytes], first_id: int, offsets: Offsets, text: Bytes, widths: Mapping[str, int]
-) -> bytes:
-    """Encode consecutive strings of a string table, with ids and sizes of the given widths."""
-    sandbox, rows = _WORKER.sandbox, len(offsets) - 1
-    capacity = len(text) + rows * _SLACK
-    arrays = sandbox.allocate(
-        "strings",
-        prefixes=_PREFIX_BYTES * len(tags),
-        prefix_sizes=len(tags),
-        text=len(text) + _PREFIX_BYTES,
-        offsets=rows + 1,
-        output=capacity,
-    )
-    _WORKER.fragments = None
-    _fill_prefixes(arrays, tags)
-    arrays["text"][: len(text)], arrays["offsets"][:] = text, offsets
-    _check(sandbox.call("strings", rows=rows, text_bytes=len(text), capacity=capacity, first_id=first_id, **widths))
-    return arrays["output"][: sandbox.parameter("strings", "size")].tobytes()
+        Args:
+            tag: The tag of the table.
+            first_id: The id of the first string.
+            texts: The strings, of which none is null.
+        """
+        _, buffer, data = texts.buffers()
+        offsets = np.frombuffer(buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        content = np.frombuffer(data or b"", np.uint8)
+        tags = [tag, *(encode_field_tag("InternedText", field) for field in ("iid", "text"))]
+        largest = int(np.diff(offsets).max(initial=0))
+        widths = {"id_width": encode_varint(first_id + len(texts) - 1), "size_width": encode_varint(largest)}
+        widths["entry_width"] = encode_varint(sum(map(len, (*tags[1:], *widths.values()))) + largest)
+        parts, start = [], 0
+        while start < len(texts):
+            within = int(np.searchsorted(offsets, offsets[start] + _COPIED_TEXT_BYTES, side="right")) - 1
+            stop = min(max(within, start + 1), len(texts))
+            parts.append(self._encode_strings(tags, first_id + start, offsets[start : stop + 1], content, widths))
+            start = stop
+        return b"".join(parts)
+
+    def _encode_strings(
+        self, tags: Sequence[bytes], first_id: int, offsets: Offsets, content: Bytes, widths: Mapping[str, bytes]
+    ) -> bytes:
+        """Encode consecutive strings of a string table, with ids and sizes as wide as the given varints."""
+        sandbox, rows = self._sandbox, len(offsets) - 1
+        text = content[offsets[0] : offsets[-1]]
+        capacity = len(text) + rows * _SLACK
+        arrays = sandbox.allocate(
+            "strings",
+            prefixes=_PREFIX_BYTES * len(tags),
+            prefix_sizes=len(tags),
+            text=len(text) + _PREFIX_BYTES,
+            offsets=rows + 1,
+            output=capacity,
+        )
+        self._fragments = None
+        _fill_prefixes(arrays, tags)
+        arrays["text"][: len(text)], arrays["offsets"][:] = text, offsets - offsets[0]
+        parameters = {name: len(varint) for name, varint in widths.items()}
+        parameters |= {"rows": rows, "text_bytes": len(text), "capacity": capacity, "first_id": first_id}
+        _check(sandbox.call("strings", **parameters))
+        return arrays["output"][: sandbox.parameter("strings", "size")].tobytes()
 
 
 def _measure_fields(fields: Sequence[PacketField], rows: int) -> tuple[dict[str, int], dict[str, int]]:
