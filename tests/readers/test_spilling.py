@@ -23,8 +23,9 @@ DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 def batches() -> list[dict[str, Any]]:
     """Batches with nulls, dictionaries that differ, an empty batch, and integers that become wider."""
-    texts = [["a", "b", None], ["b", "c"], [], ["c", "a"], ["d", "d"]]
-    numbers = [[1, 2, 3], [None, 5], [], [2**40, 7], [8, None]]
+    texts: list[list[Any]] = [["a", "b", None], ["b", "c"], [], ["c", "a"], ["d", "d"]]
+    numbers: list[list[Any]] = [[1, 2, 3], [None, 5], [], [2**40, 7], [8, None]]
+    texts, numbers = ([values * memory.ROW_UNIT for values in lists] for lists in (texts, numbers))
     kinds = [pa.int32(), pa.int32(), pa.int32(), pa.int64(), pa.int32()]
     return [
         {
@@ -51,7 +52,7 @@ def columns_of(builder: TableBuilder | SpillingBuilder) -> dict[str, Any]:
 
 
 def test_columns_are_those_in_memory(rows_at_once: int) -> None:
-    spilled, kept = columns_of(SpillingBuilder()), columns_of(TableBuilder(16))
+    spilled, kept = columns_of(SpillingBuilder(16)), columns_of(TableBuilder(16))
     assert {n: c.to_pylist() for n, c in spilled.items()} == {n: c.to_pylist() for n, c in kept.items()}
     assert {n: c.type for n, c in spilled.items()} == {n: c.type for n, c in kept.items()}
     dictionaries = {tuple(c.dictionary.to_pylist()) for c in spilled["text"].chunks}
@@ -61,7 +62,7 @@ def test_columns_are_those_in_memory(rows_at_once: int) -> None:
 
 
 def test_no_batch_has_rows() -> None:
-    builder = SpillingBuilder()
+    builder = SpillingBuilder(16)
     for _ in range(2):
         builder.append({"number": pa.array([], pa.int64())})
     assert builder.finish()["number"].to_pylist() == []
@@ -70,7 +71,7 @@ def test_no_batch_has_rows() -> None:
 def test_distinct_strings_keep_the_dictionary_of_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spilling, "BATCH_ROWS", 1)
     monkeypatch.setattr(spilling, "has_mostly_distinct_strings", lambda strings, _: strings > 3)
-    columns = columns_of(SpillingBuilder())
+    columns = columns_of(SpillingBuilder(16))
     assert columns["text"].to_pylist() == columns_of(TableBuilder(16))["text"].to_pylist()
     assert [len(c.dictionary) for c in columns["text"].chunks] == [2, 2, 2, 1]
 

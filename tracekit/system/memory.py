@@ -19,6 +19,7 @@ import mmap
 import os
 import re
 import threading
+import time
 import weakref
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple
@@ -52,6 +53,7 @@ ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_P
 
 They return freed memory sooner to the system: polars after 0.5 s instead of 10 s, and Arrow at once.
 """
+_DROPPING_INTERVAL_S = 0.1
 _ALIGNMENT = 64
 """Alignment in bytes of arrays in a temporary file."""
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
@@ -60,6 +62,8 @@ _limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", def
 _process_limits: list[int] = []
 _lock = threading.Lock()
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+_dropping: list[threading.Thread] = []
+"""The thread that drops the pages of mapped files, if any file is mapped."""
 
 
 class _GroupFiles(NamedTuple):
@@ -333,6 +337,29 @@ def drop_mapped_pages() -> bool:
     return bool(maps)
 
 
+def _track_mapped_pages(mapped: mmap.mmap) -> None:
+    """Drop the pages of a mapped file from memory again and again, until the file is no longer mapped.
+
+    The system keeps dropped pages as long as no other program needs the memory, so using them again is fast.
+    """
+    with _lock:
+        _maps.add(mapped)
+        if _dropping:
+            return
+        _dropping.append(threading.Thread(target=_drop_pages_repeatedly, name="tracekit-pages", daemon=True))
+        _dropping[0].start()
+
+
+def _drop_pages_repeatedly() -> None:
+    while True:
+        time.sleep(_DROPPING_INTERVAL_S)
+        if not drop_mapped_pages():
+            with _lock:
+                if not _maps:
+                    _dropping.clear()
+                    return
+
+
 def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
     """Map a completely written temporary file into memory, close the file, and return its content.
 
@@ -343,8 +370,7 @@ def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
     with file:
         file.flush()
         mapped = mmap.mmap(file.fileno(), os.fstat(file.fileno()).st_size, access=mmap.ACCESS_READ)
-    with _lock:
-        _maps.add(mapped)
+    _track_mapped_pages(mapped)
     return pa.py_buffer(mapped)
 
 
@@ -409,8 +435,7 @@ def allocate_zeros(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     with _convert_disk_errors(), tempfile.TemporaryFile(prefix="tracekit-") as file:
         _reserve_space(file, size)
         mapped = mmap.mmap(file.fileno(), size)
-    with _lock:
-        _maps.add(mapped)
+    _track_mapped_pages(mapped)
     return np.frombuffer(mapped, dtype)
 
 
@@ -430,8 +455,7 @@ def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         file.truncate(ends[-1])
         file.flush()
         mapped = mmap.mmap(file.fileno(), ends[-1], access=mmap.ACCESS_READ)
-    with _lock:
-        _maps.add(mapped)
+    _track_mapped_pages(mapped)
     starts = [0, *ends[:-1]]
     return [np.frombuffer(mapped, a.dtype, a.size, start) for a, start in zip(arrays, starts, strict=True)]
 
@@ -446,6 +470,82 @@ def _reserve_space(file: IO[bytes], size_bytes: int) -> None:
         os.posix_fallocate(file.fileno(), 0, size_bytes)
     else:
         file.truncate(size_bytes)
+
+
+ROW_UNIT = 8
+"""Number of rows whose validity bits fill a byte."""
+
+
+class TemporaryColumns:
+    """Columns of numbers in a temporary file, in which the values of each column are contiguous.
+
+    Disk space is allocated only for the rows that are written, and not for the capacity.
+
+    Attributes:
+        schema: Names and types of the columns. All types are integers or floating-point numbers.
+    """
+
+    def __init__(self, schema: pa.Schema, capacity: int) -> None:
+        """Create an empty file with room for ``capacity`` rows of each column."""
+        import tempfile
+
+        self.schema = schema
+        self._capacity = -(-capacity // _ALIGNMENT) * _ALIGNMENT
+        self._rows = 0
+        self._null_counts = [0] * len(schema)
+        self._starts = [0]
+        for kind in schema.types:
+            for bits in (kind.bit_width, 1):
+                self._starts.append(self._starts[-1] + self._capacity // 8 * bits)
+        with _convert_disk_errors():
+            self._file = tempfile.TemporaryFile(prefix="tracekit-", buffering=0)  # noqa: SIM115 - closed when it is mapped, or at the end
+            weakref.finalize(self, _close_ignoring_errors, self._file)
+
+    def is_full(self, rows: int) -> bool:
+        """Return whether there is no room for another ``rows`` rows."""
+        return self._rows + rows > self._capacity
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch of at least one row. All batches but the last must have a multiple of ``ROW_UNIT`` rows."""
+        import numpy as np
+
+        for number, array in enumerate(batch.columns):
+            nulls, earlier_nulls = array.null_count, self._null_counts[number]
+            self._null_counts[number] += nulls
+            if self._null_counts[number] == self._rows + len(array):
+                continue  # the bytes that are not written are zeros, so all values are null
+            size = array.type.bit_width // 8
+            values = array.buffers()[1].slice(array.offset * size, len(array) * size)
+            self._write_at(self._starts[2 * number] + self._rows * size, values)
+            if nulls or earlier_nulls:
+                validity = self._starts[2 * number + 1]
+                if not earlier_nulls:
+                    self._write_at(validity, b"\xff" * (self._rows // 8))
+                bits = np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+                self._write_at(validity + self._rows // 8, bits)
+        self._rows += batch.num_rows
+
+    def finish_and_map_columns(self) -> list[pa.Array]:
+        """Finish writing, and return the columns, whose data is memory-mapped."""
+        import pyarrow as pa
+
+        with _convert_disk_errors():
+            self._file.truncate(self._starts[-1])
+            data = map_file_into_memory(self._file)
+        columns = []
+        for number, kind in enumerate(self.schema.types):
+            values, validity, end = self._starts[2 * number : 2 * number + 3]
+            bits = data.slice(validity, end - validity) if self._null_counts[number] else None
+            buffers = [bits, data.slice(values, validity - values)]
+            columns.append(pa.Array.from_buffers(kind, self._rows, buffers, self._null_counts[number]))
+        return columns
+
+    def _write_at(self, offset: int, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        with _convert_disk_errors():
+            self._file.seek(offset)
+            while len(view):
+                view = view[self._file.write(view) :]
 
 
 class TemporaryStream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common import columns
 from tracekit.readers.common.builders import has_mostly_distinct_strings, join_arrays
-from tracekit.system.memory import TemporaryStream
+from tracekit.system.memory import ROW_UNIT, TemporaryColumns, TemporaryStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,18 +20,25 @@ BATCH_ROWS = 1 << 16
 
 
 class SpillingBuilder:
-    """A builder that writes batches to temporary Arrow streams and returns columns whose data is memory-mapped.
+    """A builder that writes batches to temporary files and returns columns whose data is memory-mapped.
 
-    All chunks of a column except the last one have at least ``BATCH_ROWS`` rows. The chunks of a dictionary column
-    share one dictionary, unless most of its strings are distinct.
+    Columns of numbers have one chunk, unless a later batch has wider numbers. The chunks of a dictionary column share
+    one dictionary, unless most of its strings are distinct.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
+        """Create an empty builder.
+
+        Args:
+            capacity: Upper limit for the number of rows.
+        """
+        self._capacity = capacity
         self._pending: list[Mapping[str, pa.Array | pa.ChunkedArray]] = []
         self._pending_rows = 0
         self._rows = 0
         self._dictionaries: dict[str, SharedDictionary] = {}
-        self._streams: list[TemporaryStream] = []
+        self._numbers: list[TemporaryColumns] = []
+        self._others: list[TemporaryStream] = []
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         """Add a batch of rows. All batches must have the same columns."""
@@ -38,26 +46,36 @@ class SpillingBuilder:
         if rows or not self._pending:
             self._pending.append(batch)
             self._pending_rows += rows
-        if self._pending_rows >= BATCH_ROWS:
-            self._write_batch(self._join_pending_batches())
+        if self._pending_rows >= max(BATCH_ROWS, ROW_UNIT):
+            self._write_batch(self._take_pending_rows(self._pending_rows // ROW_UNIT * ROW_UNIT))
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the columns of all batches, by name."""
-        tables = [table for stream in self._streams for table in stream.finish_and_map_batches()]
-        if self._pending:
-            tables.append(self._join_pending_batches())
-        names = tables[0].column_names
-        return {name: join_arrays([self._decode_column(name, table[name]) for table in tables]) for name in names}
+        last = self._take_pending_rows(self._pending_rows)
+        if not self._rows - last.num_rows:
+            return {name: join_arrays([self._decode_column(name, last[name])]) for name in last.column_names}
+        if last.num_rows:
+            self._write_batch(last)
+        chunks: dict[str, list[pa.Array]] = {name: [] for name in last.column_names}
+        for file in self._numbers:
+            for name, column in zip(file.schema.names, file.finish_and_map_columns(), strict=True):
+                chunks[name].append(self._decode_column(name, column))
+        for stream in self._others:
+            for batch in stream.finish_and_map_batches():
+                for name in batch.column_names:
+                    chunks[name].append(batch[name])
+        return {name: join_arrays(arrays) for name, arrays in chunks.items()}
 
-    def _join_pending_batches(self) -> pa.RecordBatch:
-        """Return one batch that joins all batches that have not been written yet.
+    def _take_pending_rows(self, count: int) -> pa.RecordBatch:
+        """Return the first ``count`` rows that have not been written yet as one batch.
 
         The batch contains codes instead of strings in columns with a shared dictionary.
         """
-        batches, self._pending = self._pending, []
-        self._rows += self._pending_rows
-        self._pending_rows = 0
-        return pa.record_batch({n: self._encode_column(n, join_arrays([b[n] for b in batches])) for n in batches[0]})
+        joined = {name: join_arrays([batch[name] for batch in self._pending]) for name in self._pending[0]}
+        self._pending = [{name: column.slice(count) for name, column in joined.items()}]
+        self._pending_rows -= count
+        self._rows += count
+        return pa.record_batch({name: self._encode_column(name, c.slice(0, count)) for name, c in joined.items()})
 
     def _encode_column(self, name: str, column: pa.ChunkedArray) -> pa.Array:
         """Return a column as one array.
@@ -81,13 +99,27 @@ class SpillingBuilder:
         return pa.DictionaryArray.from_arrays(column, shared.values, safe=False)
 
     def _write_batch(self, batch: pa.RecordBatch) -> None:
-        """Write a batch to a temporary stream.
+        """Write a batch to temporary files, one for columns of numbers and codes, and one for other columns.
 
-        A new stream is started if the type of a column differs from its type in the previous batch.
+        A new file is started if the type of a column differs from its type in the previous batch.
         """
-        if not self._streams or self._streams[-1].schema != batch.schema:
-            self._streams.append(TemporaryStream(batch.schema))
-        self._streams[-1].write(batch)
+        is_number = [columns.is_numeric_type(kind) for kind in batch.schema.types]
+        numbers, others = (
+            batch.select([name for name, is_chosen in zip(batch.schema.names, chosen, strict=True) if is_chosen])
+            for chosen in (is_number, map(operator.not_, is_number))
+        )
+        if numbers.num_columns:
+            if (
+                not self._numbers
+                or self._numbers[-1].schema != numbers.schema
+                or self._numbers[-1].is_full(batch.num_rows)
+            ):
+                self._numbers.append(TemporaryColumns(numbers.schema, max(self._capacity, batch.num_rows)))
+            self._numbers[-1].write(numbers)
+        if others.num_columns:
+            if not self._others or self._others[-1].schema != others.schema:
+                self._others.append(TemporaryStream(others.schema))
+            self._others[-1].write(others)
 
 
 class SharedDictionary:

@@ -123,8 +123,8 @@ class Lookups:
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         rows = [self.tables.compute_max_rows(r.table) for r in requests]
-        largest = max((n * estimate_row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
-        use_files = largest > memory.compute_memory_budget()
+        sizes = [n * estimate_row_bytes(r) for n, r in zip(rows, requests, strict=True)]
+        use_files = 2 * max(sizes, default=0) > memory.compute_memory_budget()
         used = [b or _create_table_builder(n, use_files=use_files) for b, n in zip(chosen, rows, strict=True)]
         targets: list[Builder | Collector] = [*used, *collectors]
         for index, batch in self.tables.read_batches([*requests, *(c.request for c in collectors)]):
@@ -209,7 +209,7 @@ def _create_table_builder(max_rows: int, *, use_files: bool) -> Builder:
         max_rows: Upper limit for the number of rows of the table.
         use_files: Whether to write the rows of all but small tables to temporary files.
     """
-    return SpillingBuilder() if use_files and max_rows > BATCH_ROWS else TableBuilder(max_rows)
+    return SpillingBuilder(max_rows) if use_files and max_rows > BATCH_ROWS else TableBuilder(max_rows)
 
 
 def estimate_row_bytes(request: ColumnsRequest[dict[str, pa.Array]]) -> int:
