@@ -52,6 +52,7 @@ _GRAPH, _NUMBER = pl.col("graph_node_id") // NODES_PER_GRAPH, pl.col("graph_node
 _INSTANTIATING_CALLS = r"^cu(da)?GraphInstantiate"
 _COPYING_CALLS = r"^cu(da)?Graph(Instantiate|Clone|ExecUpdate|Upload|Launch)"
 """Regular expression that matches API functions that copy the nodes of a graph."""
+_CAPTURE_LIMITS = r"^cu(da)?Stream(Begin|End)Capture"
 _CAPTURED_CALLS = {
     "kernels": r"^cu(da)?Launch",
     "memcpys": r"^cu(da)?Memcpy",
@@ -125,9 +126,11 @@ def find_node_creations(frames: Frames, read_nodes: Callable[[str], pl.DataFrame
     nodes = nodes.join(created, on=["process_id", "original"], how="left")
     nodes = nodes.with_columns(confidence=pl.when(pl.col(CREATED).is_not_null()).then(1.0))
     lost = nodes.filter(pl.col(CREATED).is_null())
-    if lost.height:
+    limits = select_calls(calls, _CAPTURE_LIMITS)["start_ns"]
+    if lost.height and len(limits):
         launched = pl.concat(rows.select(CALL) for rows in ran.values())
-        captured = _list_captured_calls(calls.join(launched, on=CALL, how="anti"), events)
+        inside = calls.filter(pl.col("start_ns").is_between(limits.first(), limits.last()))
+        captured = _list_captured_calls(inside.join(launched, on=CALL, how="anti"), events)
         times = pl.concat(ran[t].select(NODE).hstack(frames(t).select("start_ns").collect()) for t in OPERATIONS)
         starts = times.join(lost.select(NODE), on=NODE, how="semi").group_by(NODE).agg(pl.col("start_ns").min())
         matches = _match_nodes_with_calls(lost.join(starts, on=NODE), captured)
@@ -162,11 +165,12 @@ def number_replayed_activities(frames: Frames) -> dict[str, pl.Series]:
         contents = ("name", *SHAPE) if table == "kernels" else ("bytes",)
         graph_id = {"graph_id"} & {*frame.collect_schema().names()}
         content = pl.struct(pl.col(*contents, *graph_id).to_physical()).hash()
-        row = pl.int_range(pl.len(), dtype=pl.UInt32) + sum(counts)
-        rows = frame.select(*CALL, "start_ns", content=content, kind=pl.lit(table), row=row, is_unknown=is_unknown)
-        unknown = rows.filter("is_unknown").collect()
-        tables.append(unknown.join(launches, on=CALL, how="semi", maintain_order="left"))
-        counts.append(int(frame.select(pl.len()).collect().item()))
+        columns = frame.select(*CALL, "start_ns", "graph_node_id", *contents, *graph_id).with_row_index("row").collect()
+        for block in (slice(0), *iterate_row_blocks(columns.height)):
+            unknown = columns[block].filter(is_unknown).join(launches, on=CALL, how="semi", maintain_order="left")
+            row = pl.col("row") + sum(counts)
+            tables.append(unknown.select(*CALL, "start_ns", content=content, kind=pl.lit(table), row=row))
+        counts.append(columns.height)
     replayed = pl.concat(tables)
     if not replayed.height:
         return {}
