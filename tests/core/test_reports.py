@@ -371,6 +371,12 @@ def test_range_sums_end_open_ranges_with_the_last_event() -> None:
     assert [r[-2:] for r in lines(of("nvtx_pushpop_sum", nvtx_ranges=ranges))] == [":a", ":b", "d:"]
 
 
+def test_ranges_with_equal_labels_are_one_row() -> None:
+    ranges = [nvtx(0, 10, "b:c", domain="a"), nvtx(0, 30, "c", domain="a:b"), nvtx(0, 5, None), nvtx(0, 7, "")]
+    shown = of("nvtx_pushpop_sum", nvtx_ranges=ranges).frame()
+    assert shown.select("Range", "Instances", "Total Time (ns)").rows() == [("a:b:c", 2, 40), (":", 2, 12)]
+
+
 def test_ranges_of_which_none_ends_have_no_duration() -> None:
     assert lines(of("nvtx_sum", nvtx_ranges=[nvtx(0, None)])) == [",,1,,,,,0.0,PushPop,:r"]
     assert lines(of("nvtx_pushpop_trace", nvtx_ranges=[nvtx(0, None)])) == ["0,,,0,,:r,7,1,0,0,1,,:1,:r"]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tracekit.cli.options import CapturePath, Printing, RollUpOptions, Select
-    from tracekit.registry.interface import Report
+    from tracekit.cli.reports import PrintableReport
     from tracekit.text.names import ReportName
     from tracekit.trace import Trace
 
@@ -132,7 +132,7 @@ def stats_command(
                 print_message(f"{name}: {analyses.parse_name(name)[0].recording}", quiet=quiet)
 
 
-def _is_empty(report: Report, column: str) -> bool:
+def _is_empty(report: PrintableReport, column: str) -> bool:
     """Return whether a column of a report has no values."""
     values = report.frame()[column]
     return values.null_count() == values.len()

@@ -50,11 +50,17 @@ def compute_queue_lengths(launches: pl.DataFrame) -> pl.DataFrame:
         operations all start when they are launched has one row per launch, with the length 0.
     """
     known = launches.drop_nulls("launch_ns")
-    changes = [known.select(*QUEUE, timestamp_ns=c, change=pl.lit(n)) for c, n in (("launch_ns", 1), ("start_ns", -1))]
-    summed = pl.concat(changes).group_by(*QUEUE, "timestamp_ns").agg(pl.col("change").sum())
-    rows = summed.sort(*QUEUE, "timestamp_ns", nulls_last=True)
-    length = pl.col("change").cum_sum().over(QUEUE).cast(pl.Int64)
-    return rows.select(*QUEUE, "timestamp_ns", length=length)
+    queues = known.select(QUEUE).unique().sort(QUEUE, nulls_last=True).with_row_index("queue")
+    numbered = known.join(queues, on=list(QUEUE), how="left", nulls_equal=True, maintain_order="left")
+    changes = [
+        numbered.select("queue", timestamp_ns=c, change=pl.lit(n, pl.Int64))
+        for c, n in (("launch_ns", 1), ("start_ns", -1))
+    ]
+    rows = pl.concat(changes).sort("queue", "timestamp_ns")
+    rows = rows.with_columns(length=pl.col("change").cum_sum())  # the changes of a queue add up to 0
+    is_last = pl.struct("queue", "timestamp_ns").ne_missing(pl.struct("queue", "timestamp_ns").shift(-1))
+    lengths = rows.filter(is_last).join(queues, on="queue", how="left", maintain_order="left")
+    return lengths.select(*QUEUE, "timestamp_ns", "length")
 
 
 def summarize_queues(launches: pl.DataFrame, threshold: int) -> pl.DataFrame:

@@ -41,6 +41,7 @@ def build_frame_table(
     columns: Sequence[str | ColumnText],
     *,
     max_rows: int,
+    total: int | None = None,
     header: str | None = None,
     declared: Iterable[Column] = (),
 ) -> Element:
@@ -51,6 +52,7 @@ def build_frame_table(
         frame: The data frame.
         columns: The columns to show: their names, or what the page says about them.
         max_rows: Maximum number of rows to show.
+        total: Number of all rows, if ``frame`` has only the first ones.
         header: Name of the column that contains the row headers. None for the first one.
         declared: Declarations of the columns, which explain those that are given by name.
     """
@@ -58,7 +60,7 @@ def build_frame_table(
     texts = [c if isinstance(c, ColumnText) else describe_columns([c], declared)[0] for c in columns]
     names = [text.name for text in texts]
     rows = frame.head(max_rows).select(names).rows()
-    return build_table(caption, texts, rows, total=frame.height, header=names.index(header) if header else 0)
+    return build_table(caption, texts, rows, total=total or frame.height, header=names.index(header) if header else 0)
 
 
 def build_table(

@@ -193,8 +193,13 @@ class TemporaryCapture(Capture):
 class Report(Protocol):
     """A computed report, which can be returned as a data frame or written as CSV."""
 
-    def frame(self) -> pl.DataFrame:
-        """Return the rows of the report."""
+    @property
+    def rows(self) -> int:
+        """Number of rows of the report."""
+        ...
+
+    def frame(self, max_rows: int | None = None) -> pl.DataFrame:
+        """Return the rows of the report, or the first ``max_rows`` rows."""
         ...
 
     def csv(self, sink: BinaryIO) -> None:

@@ -9,6 +9,7 @@ the ranges of these domains twice in three summaries, and fails in the other rep
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
 
 _STYLE = pl.when(pl.col("kind") == "push_pop").then(pl.lit("PushPop")).otherwise(pl.lit("StartEnd")).alias("style")
+_TAG = pl.concat_str(pl.col("domain").cast(pl.String), pl.lit(":"), pl.col("name").cast(pl.String)).alias("tag")
 _MAX_PAIRS_PER_KERNEL = 4
 _COPIES = pl.len().cast(pl.Int64)
 CHILDREN = pl.len().alias("children")
@@ -55,20 +57,20 @@ CHILDREN = pl.len().alias("children")
 
 def nvtx_sum(request: Request) -> pl.LazyFrame:
     """NVTX ranges by name and style."""
-    grouped = summarize_groups(_read_all_ranges(request.frames), ["tag", "kind"])
-    return _decode_tags(sort_largest_total_first(grouped.with_columns(_STYLE), "tag", "style"))
+    grouped = _summarize_by_tag(_read_all_ranges(request.frames), "kind")
+    return sort_largest_total_first(grouped.with_columns(_STYLE), "tag", "style")
 
 
 def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     """Push/pop ranges by name."""
     ranges = _read_all_ranges(request.frames).filter(pl.col("kind") == "push_pop")
-    return _decode_tags(sort_largest_total_first(summarize_groups(ranges, ["tag"]), "tag"))
+    return sort_largest_total_first(_summarize_by_tag(ranges), "tag")
 
 
 def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     """Start/end ranges by name."""
     ranges = _read_all_ranges(request.frames).filter(pl.col("kind") == "start_end")
-    return _decode_tags(sort_largest_total_first(summarize_groups(ranges, ["tag"]), "tag"))
+    return sort_largest_total_first(_summarize_by_tag(ranges), "tag")
 
 
 def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
@@ -135,7 +137,20 @@ def _indented_tag_expr() -> pl.Expr:
 def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
     """Read all NVTX ranges, including ranges that another thread ended. Open ranges end at the last NVTX event."""
     last_mark = frames("nvtx_marks").select(pl.col("timestamp_ns").max()).collect().item()
-    return set_open_range_ends(read_ranges(frames), last_mark).with_columns(DURATION, range_tag_expr())
+    return set_open_range_ends(read_ranges(frames), last_mark).with_columns(DURATION)
+
+
+def _summarize_by_tag(ranges: pl.LazyFrame, *keys: str) -> pl.LazyFrame:
+    """Return the statistics of the durations of ranges by the String column ``tag``, and by the columns ``keys``.
+
+    Ranges are grouped by domain and name, so that each tag is formed once, unless two of these could have equal tags.
+    """
+    rows, by = ranges.with_columns(pl.col("domain", "name").fill_null("")).collect(), ["domain", "name"]
+    prefixes = sorted(f"{domain}:" for domain in rows["domain"].unique().cast(pl.String))
+    if any(longer.startswith(prefix) for prefix, longer in pairwise(prefixes)):
+        rows, by = rows.with_columns(_TAG), ["tag"]
+    groups = summarize_groups(rows.lazy(), [*by, *keys])
+    return groups if by == ["tag"] else groups.with_columns(_TAG)
 
 
 def _add_parents(rows: pl.DataFrame) -> pl.DataFrame:

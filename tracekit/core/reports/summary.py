@@ -85,9 +85,7 @@ def sort_largest_total_first(groups: pl.LazyFrame, *tie_columns: str) -> pl.Lazy
     """
     descending = [True] + [False] * len(tie_columns)
     schema = groups.collect_schema()
-    keys = [
-        string_ranks_expr(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in tie_columns
-    ]
+    keys = [string_ranks_expr(pl.col(t)) if schema[t] == pl.Categorical else pl.col(t) for t in tie_columns]
     return groups.sort("total", *keys, descending=descending, nulls_last=descending)
 
 

@@ -57,14 +57,18 @@ class ReportTable:
         """Titles of the columns that only programs read."""
         return [c.name for c in self.columns if c.is_machine_readable]
 
-    def frame(self) -> pl.DataFrame:
+    def frame(self, max_rows: int | None = None) -> pl.DataFrame:
         """Return the printed columns under their titles, with rounded numbers.
 
         Times and counts are Int64, and all other numbers are Float64. Numbers of DLProf's reports are not rounded.
+
+        Args:
+            max_rows: Maximum number of rows to return, or None for all rows.
         """
+        data = self.data.head(self.rows if max_rows is None else max_rows)
         if self.origin == "dlprof":
-            return self.data.select(pl.col(c.row_name).alias(c.name) for c in self.columns)
-        return self.data.select(_value_expr(c, legacy_rounding=self.legacy_rounding) for c in self.columns)
+            return data.select(pl.col(c.row_name).alias(c.name) for c in self.columns)
+        return data.select(_value_expr(c, legacy_rounding=self.legacy_rounding) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
         """Write the report as CSV, byte for byte as the tool that defines the report.

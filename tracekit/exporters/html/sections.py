@@ -198,20 +198,23 @@ class _SectionsBuilder:
         """
         if declared.needs and not count_rows(self.view.tables, declared.needs):
             return []
-        frame: pl.DataFrame | None = (
-            self._compute_or_record_missing_table(lambda: self.view.report(declared.report).frame())
-            if declared.report
-            else self.compute_figure_rows(figure)
-        )
-        if frame is None or frame.is_empty():
+        if declared.report:
+            report = self._compute_or_record_missing_table(lambda: self.view.report(declared.report))
+            frame = report and report.frame(None if declared.omits_zeros else ROWS)
+            total = report and report.rows
+        else:
+            frame = self.compute_figure_rows(figure)
+            total = None if frame is None else frame.height
+        if not total:
             return []
         analysis = get_analysis(declared.report, REPORT, RULE) if declared.report else get_analysis(figure, FIGURE)
         columns, header = declared.columns or frame.columns, declared.header
         if declared.omits_zeros:
             columns = [name for name in columns if not name.endswith("(ns)") or frame[name].sum()]
-        return [
-            build_frame_table(declared.caption, frame, columns, max_rows=ROWS, header=header, declared=analysis.columns)
-        ]
+        table = build_frame_table(
+            declared.caption, frame, columns, max_rows=ROWS, total=total, header=header, declared=analysis.columns
+        )
+        return [table]
 
     def build_declared_sections(self, declared: _SectionDeclaration) -> Iterator[Section]:
         """Yield a section with its declared figure and table, or nothing if the capture lacks the data of both."""
