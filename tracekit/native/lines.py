@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tracekit.native.arrays import ArraySandbox
 from tracekit.native.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pyarrow as pa
 
 CONSTANT, INTEGER, UNSIGNED, THOUSANDTHS, STRING, TEXT = range(6)
 """Forms of values: none; integers, and integers to be divided by 1000; JSON strings; and text that is copied."""
@@ -71,7 +70,7 @@ class LineField(NamedTuple):
         lead: Text that precedes each value.
         values: A 64-bit integer per row, or the code of a string per row, or None if the field is constant. The code
             ``NONE`` is null.
-        strings: The strings, by code, as an Arrow array of the type ``large_string``.
+        strings: The strings, by code, as an Arrow array of the type ``string`` or ``large_string``.
         is_valid: Whether each value is not null, or None if no value is null.
         alternatives: Number of the following fields that are skipped in rows in which the value is not null.
     """
@@ -79,7 +78,7 @@ class LineField(NamedTuple):
     form: int
     lead: bytes
     values: npt.NDArray[Any] | None = None
-    strings: pa.LargeStringArray | None = None
+    strings: pa.StringArray | pa.LargeStringArray | None = None
     is_valid: npt.NDArray[np.bool_] | None = None
     alternatives: int = 0
 
@@ -87,16 +86,17 @@ class LineField(NamedTuple):
 class _StringTable(NamedTuple):
     """The strings of a field, as parts of the buffers of an Arrow array."""
 
-    offsets: npt.NDArray[np.int64]
+    offsets: npt.NDArray[Any]
     data: npt.NDArray[np.uint8]
 
     @classmethod
-    def from_array(cls, strings: pa.LargeStringArray | None) -> _StringTable:
+    def from_array(cls, strings: pa.StringArray | pa.LargeStringArray | None) -> _StringTable:
         """Return the used parts of the buffers of an array, without copying them."""
         if strings is None or not len(strings):
             return cls(np.zeros(1, np.int64), np.zeros(0, np.uint8))
         _, offsets, data = strings.buffers()
-        used = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+        width = np.int32 if strings.type == pa.string() else np.int64
+        used = np.frombuffer(offsets, width)[strings.offset : strings.offset + len(strings) + 1]
         first, stop = int(used[0]), int(used[-1])
         return cls(used, np.frombuffer(data, np.uint8)[first:stop] if stop > first else np.zeros(0, np.uint8))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import (
@@ -28,9 +29,7 @@ from tracekit.native.combinations import CombinationFinder
 from tracekit.native.lines import LineField, LineWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Sequence
 
     from tracekit.exporters.timeline.batches import FileClock
     from tracekit.exporters.timeline.blocks import RowBatch, TableRows
@@ -68,10 +67,12 @@ class _Strings(NamedTuple):
     Attributes:
         codes: Code of the string in each row. The code of a null is ``NULL_CODE``.
         texts: The strings by code.
+        default: The string that is written instead of null, or None.
     """
 
     codes: Array
-    texts: pa.LargeStringArray
+    texts: pa.Array
+    default: str | None = None
 
     @classmethod
     def from_series(cls, strings: pl.Series, codes: Array) -> _Strings:
@@ -111,10 +112,11 @@ class EventFormatter:
             *([(',"dur":', duration)] if kind.phase == kinds.SLICE else []),
             (f'{scope},"args":{{"{kind.key}":', get_key_arg(kind)),
             *((f',"{arg.key}":', arg) for arg in args),
+            (',"name":', Arg("name", (ArgumentValue(kinds.STRING, kind.name),))),
         ]
-        self._name = ArgumentValue(kinds.STRING, kind.name)
-        self._known: dict[str, pl.Series] = {}
-        """The values of expressions for all strings of a dictionary and null, by name of the column and expression."""
+        self._defaults: dict[int, _Default] = {}
+        self._known: dict[int, pl.Series] = {}
+        """The values of expressions for all strings of a dictionary and for null, by id of the expression."""
 
     def format(self, numbers: slice | Array, programs: Programs) -> memoryview:
         """Format some events, each as a line of JSON that ends with a comma.
@@ -131,17 +133,14 @@ class EventFormatter:
         fields: list[LineField] = []
         for place, (lead, arg) in enumerate(self._members):
             alternatives = [
-                self._create_field(value, lead.encode(), columns.get(f"{place} {nth}"), batch, programs.finder)
+                field
                 for nth, value in enumerate(arg.values)
+                for field in self._create_fields(lead, value, columns.get(f"{place} {nth}"), batch, programs.finder)
             ]
-            used = [field for field in alternatives if field is not None]
-            fields += [field._replace(alternatives=len(used) - nth) for nth, field in enumerate(used, 1)]
-        names = self._read_strings(self._name, batch, programs.finder)
-        fields += [
-            LineField(lines.TEXT, b"},", self._lane_ids[numbers], self._lane_texts),
-            LineField(lines.STRING, b',"name":', *names),
-            LineField(lines.CONSTANT, b"},\n"),
-        ]
+            if place == len(self._members) - 1:
+                fields.append(LineField(lines.TEXT, b"},", self._lane_ids[numbers], self._lane_texts))
+            fields += [field._replace(alternatives=len(alternatives) - n) for n, field in enumerate(alternatives, 1)]
+        fields.append(LineField(lines.CONSTANT, b"},\n"))
         return programs.writer.write(fields, batch.height)
 
     def _select_numbers(self, batch: RowBatch) -> dict[str, pl.Series]:
@@ -156,46 +155,70 @@ class EventFormatter:
         frame = batch.read_frame(list(dict.fromkeys(list_column_names(*expressions))))
         return {column.name: column for column in frame.select(expressions).iter_columns()}
 
-    def _create_field(
-        self,
-        value: ArgumentValue,
-        lead: bytes,
-        column: pl.Series | None,
-        batch: RowBatch,
-        finder: CombinationFinder,
-    ) -> LineField | None:
-        """Return the field for a value of an argument, or None if the value is null in all rows."""
+    def _create_fields(
+        self, lead: str, value: ArgumentValue, column: pl.Series | None, batch: RowBatch, finder: CombinationFinder
+    ) -> Iterator[LineField]:
+        """Yield the fields for a value of an argument, of which at most one is written per row."""
         if value.form not in _FORMS:
-            strings = self._read_strings(value, batch, finder)
             form = lines.STRING if value.form == kinds.STRING else lines.TEXT
-            return LineField(form, lead, *strings) if (strings.codes != NULL_CODE).any() else None
-        if column is None or column.null_count() == len(column):
-            return None
-        is_valid = column.is_not_null().to_numpy() if column.null_count() else None
-        if value.form == kinds.TRUE:
-            return LineField(lines.CONSTANT, lead + b"true", is_valid=is_valid)
-        numbers = (column.fill_null(0) if column.null_count() else column).to_numpy()
-        return LineField(_FORMS[value.form], lead, numbers, is_valid=is_valid)
+            strings = self._read_strings(value.expression, batch, finder)
+            if (strings.codes != NULL_CODE).any():
+                yield LineField(form, lead.encode(), strings.codes, strings.texts)
+            if strings.default is not None:
+                default = pa.array([strings.default], pa.large_string())
+                yield LineField(form, lead.encode(), np.zeros(batch.height, np.uint32), default)
+        elif column is not None and column.null_count() < len(column):
+            is_valid = column.is_not_null().to_numpy() if column.null_count() else None
+            if value.form == kinds.TRUE:
+                yield LineField(lines.CONSTANT, f"{lead}true".encode(), is_valid=is_valid)
+            else:
+                numbers = (column.fill_null(0) if column.null_count() else column).to_numpy()
+                yield LineField(_FORMS[value.form], lead.encode(), numbers, is_valid=is_valid)
 
-    def _read_strings(self, value: ArgumentValue, batch: RowBatch, finder: CombinationFinder) -> _Strings:
+    def _read_strings(self, expression: pl.Expr, batch: RowBatch, finder: CombinationFinder) -> _Strings:
         """Return the values of an expression as strings. Other values than strings are formatted as text."""
-        expression = value.expression.cast(pl.String)
-        names = list(dict.fromkeys(list_column_names(expression)))
+        names, key = list(dict.fromkeys(list_column_names(expression))), id(expression)
+        if key not in self._defaults:
+            self._defaults[key] = _Default.of_expression(expression, batch.read_frame(names))
+        default = self._defaults[key]
+        if all(batch.is_all_null(name) for name in names):
+            return _Strings(np.full(batch.height, NULL_CODE, np.uint32), pa.array([], pa.string()), default.text)
         if len(names) == 1 and (dictionaries := self._rows.dictionaries.get(names[0])) is not None:
+            if default.is_plain:
+                codes = batch.read_codes(names[0])
+                return _Strings(*dictionaries.select(codes), default.text if NULL_CODE in codes else None)
             if dictionaries.string_count * _ROWS_PER_STRING <= max(batch.height, _MIN_ROWS):
-                key = f"{names[0]} {expression}"
                 if key not in self._known:
                     strings = dictionaries.list_strings().append(pl.Series([None], dtype=pl.String))
-                    self._known[key] = strings.alias(names[0]).to_frame().select(expression).to_series()
+                    self._known[key] = strings.alias(names[0]).to_frame().select(expression.cast(pl.String)).to_series()
                 codes = np.minimum(batch.read_codes(names[0]), np.uint32(dictionaries.string_count))
                 return _Strings.from_series(self._known[key], codes)
         elif (keys := _list_keys(batch, names)) is not None:
             combinations = finder.find(keys)
             if len(combinations.first_rows) * _ROWS_PER_STRING <= max(batch.height, _MIN_ROWS):
                 frame = batch.take(combinations.first_rows).read_frame(names)
-                return _Strings.from_series(frame.select(expression).to_series(), combinations.codes)
-        strings = batch.read_frame(names).select(expression).to_series()
+                return _Strings.from_series(frame.select(expression.cast(pl.String)).to_series(), combinations.codes)
+        strings = batch.read_frame(names).select(expression.cast(pl.String)).to_series()
         return _Strings.from_series(strings, np.arange(batch.height, dtype=np.uint32))
+
+
+class _Default(NamedTuple):
+    """The string to which an expression evaluates if all its columns are null.
+
+    Attributes:
+        text: The string, or None.
+        is_plain: Whether the expression is a column in which the string replaces null.
+    """
+
+    text: str | None
+    is_plain: bool
+
+    @classmethod
+    def of_expression(cls, expression: pl.Expr, columns: pl.DataFrame) -> _Default:
+        """Return the default of an expression that uses the given columns."""
+        text: str | None = columns.clear(1).select(expression.cast(pl.String)).item()
+        plain = pl.col(columns.columns[0]).cast(pl.String)
+        return cls(text, expression.meta.eq(plain if text is None else pl.coalesce(plain, pl.lit(text))))
 
 
 def _list_keys(batch: RowBatch, names: Sequence[str]) -> list[Array] | None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SELECTED_SPAN = 1 << 18
 """Minimum number of consecutive rows from which selected rows are read. Many small reads would take longer."""
+_STRINGS_PER_ROW, _MIN_STRINGS = 2, 1 << 10
+"""Number of consecutive strings of a dictionary per row, and in all, up to which unused strings are not left out."""
 NULL_CODE = (1 << 32) - 1
 """Code of a null in a dictionary-encoded column."""
 
@@ -195,19 +197,38 @@ class ColumnDictionaries(NamedTuple):
         """Return all strings, by code."""
         return pl.concat([pl.Series(dtype=pl.String), *map(_convert_strings, self.arrays)])
 
+    def select(self, codes: Array) -> tuple[Array, pa.Array]:
+        """Return codes of the same strings in a smaller array of strings, and this array.
+
+        The array is part of a dictionary. Strings are copied only if few of them are used, or several dictionaries are.
+        """
+        is_null = codes == NULL_CODE
+        used = codes[~is_null] if is_null.any() else codes
+        if not len(used):
+            return codes, pa.array([], pa.string())
+        first, stop = int(used.min()), int(used.max()) + 1
+        overlapping = [
+            (array, start)
+            for array, start in zip(self.arrays, self.first_codes.tolist(), strict=False)
+            if start < stop and start + len(array) > first
+        ]
+        if stop - first <= max(_STRINGS_PER_ROW * len(codes), _MIN_STRINGS):
+            strings = [array.slice(max(first - n, 0), stop - max(first, n)) for array, n in overlapping]
+            selected = np.where(is_null, codes, codes - np.uint32(first))
+        else:
+            strings, selected, count = [], codes.copy(), 0
+            for array, n in overlapping:
+                rows = np.flatnonzero((codes >= n) & (codes < n + len(array)))
+                strings.append(array.take(create_series(codes[rows] - np.uint32(n)).to_arrow()))
+                selected[rows] = np.arange(count, count + len(rows))
+                count += len(rows)
+        return selected, strings[0] if len(strings) == 1 else pa.concat_arrays(strings)
+
     def take(self, codes: Array) -> pl.Series:
         """Return the strings with the given codes. Only these strings are copied."""
-        number = np.searchsorted(self.first_codes[1:], codes, side="right")
-        number[codes == NULL_CODE] = 0
-        strings = pl.Series([None], dtype=pl.String).new_from_index(0, len(codes))
-        for n in np.flatnonzero(np.bincount(number)).tolist():
-            chosen = np.flatnonzero(number == n)
-            here = create_series(codes[chosen].astype(np.int64) - int(self.first_codes[n]))
-            strings_here = self.arrays[n].take(here.set(here >= len(self.arrays[n]), None).to_arrow())
-            if len(chosen) == len(codes):
-                return _convert_strings(strings_here)
-            strings = strings.scatter(create_series(chosen), _convert_strings(strings_here))
-        return strings
+        selected, strings = self.select(codes)
+        numbers = create_series(selected).set(create_series(selected == NULL_CODE), None)
+        return _convert_strings(strings).gather(numbers)
 
 
 def _convert_strings(strings: pa.Array) -> pl.Series:
