@@ -225,7 +225,8 @@ def _explain_compilation(rollup: Rollup) -> Why | None:
     if share < _COMPILING_SHARE:
         return None
     recurs = rollup.iterations.frame.height > 1
-    framework = find_framework(frames, pl.Series(dtype=pl.String))
+    names = frames("nvtx_ranges").select(pl.col("name").unique()).drop_nulls().collect().to_series()
+    framework = find_framework(names.cast(pl.String), pl.Series(dtype=pl.String))
     name = "recompilation" if recurs else "first_call"
     text = f"ranges of a compiler take {format_duration(total)} of {format_duration(last - first)}"
     cause = CauseOfTime(

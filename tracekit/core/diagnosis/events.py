@@ -17,7 +17,7 @@ from tracekit.core import intervals
 from tracekit.core.diagnosis import kinds
 from tracekit.core.ops.emit_nvtx import name_without_arguments_expr
 from tracekit.core.relations import ACTIVITIES, CALL, STREAM, THREAD, find_first_row_numbers
-from tracekit.core.series import decode_categories, map_categories_expr
+from tracekit.core.series import decode_categories, map_categories_expr, select_by_string
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
@@ -177,8 +177,33 @@ class Events:
         """Return the ranges with a label that overlap with a time: ``id``, ``name``, ``start_ns``, ``end_ns``."""
         rows = self.read("nvtx_ranges").filter((pl.col("end_ns") > first) & (pl.col("start_ns") < last))
         ranges = rows.select("name", "start_ns", "end_ns", id="range_id").drop_nulls("name").collect()
-        labels = ranges.select(labels_expr(pl.col("name")).cast(pl.String)).to_series()
+        labels = self._find_labels_of_names(ranges["name"]).cast(pl.String)
         return ranges.filter(labels == label)
+
+    @functools.cached_property
+    def _distinct_names(self) -> tuple[pl.Series, pl.Series]:
+        texts = self.frames("nvtx_ranges").select(pl.col("name").unique()).drop_nulls().collect().to_series()
+        names = texts.cast(pl.String).to_frame().select(name_without_arguments_expr(pl.col("name")))
+        return texts, names.to_series().cast(pl.Categorical)
+
+    @functools.cached_property
+    def range_names(self) -> pl.Series:
+        """The distinct names of ranges, as ``remove_arguments`` returns them."""
+        return self._distinct_names[1].unique().cast(pl.String)
+
+    def remove_arguments(self, names: pl.Series) -> pl.Series:
+        """Return names of ranges without the arguments of ops, by which nearly all names of ``emit_nvtx`` differ.
+
+        Args:
+            names: Values of the column ``name`` of ``nvtx_ranges``.
+        """
+        texts, without_arguments = self._distinct_names
+        return select_by_string(without_arguments, texts, names)
+
+    def _find_labels_of_names(self, names: pl.Series) -> pl.Series:
+        """Return the label of each name of a range."""
+        without_arguments = self.remove_arguments(names).to_frame("name")
+        return without_arguments.select(map_categories_expr(pl.col("name"), convert_to_label_expr)).to_series()
 
     @functools.cached_property
     def labels(self) -> Labels:
@@ -186,11 +211,35 @@ class Events:
 
         If this thread has none, those of the thread that launches most operations count.
         """
-        labels = _find_labels(self.ranges, self.key_op)
+        labels = self._find_labels(self.ranges)
         launching = _find_most_common_thread(self.calls, self.operations)
         if len(labels.names) > 1 or launching in (None, self.main_thread):
             return labels
-        return _find_labels(self._read_ranges(launching), self.key_op)
+        return self._find_labels(self._read_ranges(launching))
+
+    def _find_labels(self, ranges: pl.DataFrame) -> Labels:
+        """Return the innermost range of the program over time. Ranges of frameworks count only for lack of others.
+
+        The range that delimits steps has no label of its own.
+        """
+        named = ranges.with_columns(label=self._find_labels_of_names(ranges["name"]))
+        text = decode_categories(named["label"].unique()).drop_nulls()
+        of_step = pl.select(convert_to_label_expr(pl.lit(self.key_op or "").str.replace(r"\*+$", "0"))).item()
+        hidden = text.filter(text.is_in(["", of_step]))
+        rows = named.filter(~pl.col("label").is_in(hidden.cast(pl.Categorical).implode()))
+        if rows.is_empty():
+            return Labels(np.zeros(0, np.int64), np.zeros(0, np.int32), [""])
+        spans = rows.select("start_ns", "end_ns", t=pl.lit(0))
+        index = intervals.NestingIndex.from_intervals(spans, by=["t"])
+        times = pl.concat([rows["start_ns"], rows["end_ns"]]).unique().sort()
+        inner = index.find_innermost(times.to_frame("time").with_columns(t=pl.lit(0)), "time")
+        labels = rows["label"].gather(inner)
+        listed = labels.unique().drop_nulls()
+        names = ["", *decode_categories(listed).to_list()]
+        numbers = pl.int_range(1, len(names), eager=True, dtype=pl.Int32)
+        codes = select_by_string(numbers, listed, labels).fill_null(0).to_numpy()
+        changes = np.flatnonzero(np.diff(codes, prepend=-1))
+        return Labels(times.to_numpy()[changes], codes[changes], names)
 
     @property
     def has_no_cpu_events(self) -> bool:
@@ -200,7 +249,7 @@ class Events:
     @functools.cached_property
     def framework(self) -> str:
         """The framework of the program: ``pytorch``, ``jax``, ``tensorflow`` or ``cuda``."""
-        return find_framework(self.frames, decode_categories(self.operations["name"].unique()).drop_nulls())
+        return find_framework(self.range_names, decode_categories(self.operations["name"].unique()).drop_nulls())
 
 
 _FRAMEWORKS = (
@@ -218,15 +267,13 @@ _FRAMEWORKS = (
 )
 
 
-def find_framework(frames: Frames, kernels: pl.Series, table: str = "nvtx_ranges") -> str:
+def find_framework(ranges: pl.Series, kernels: pl.Series) -> str:
     """Return the framework of a program: ``pytorch``, ``jax``, ``tensorflow`` or ``cuda``.
 
     Args:
-        frames: Function that returns a table.
+        ranges: Names of the ranges. They may lack the arguments of ops.
         kernels: Names of the kernels.
-        table: Table of the ranges.
     """
-    ranges = decode_categories(frames(table).select("name").unique().collect()["name"]).drop_nulls()
     for framework, of_kernels, of_ranges in _FRAMEWORKS:
         if kernels.str.contains(of_kernels).any() or ranges.str.contains(of_ranges).any():
             return framework
@@ -421,38 +468,6 @@ def _find_most_common_thread(calls: pl.DataFrame, operations: pl.DataFrame) -> i
     threads = launching if len(launching) else calls["thread_id"]
     counts = threads.to_frame("t").group_by("t").agg(pl.len()).sort("len", "t", descending=[True, False])
     return int(counts["t"][0]) if counts.height and counts["t"][0] is not None else None
-
-
-def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
-    """Return the innermost range of the program over time. Ranges of frameworks count only for lack of others.
-
-    The range that delimits steps has no label of its own.
-    """
-    named = ranges.with_columns(label=labels_expr(pl.col("name")))
-    text = decode_categories(named["label"].unique()).drop_nulls()
-    of_step = pl.select(convert_to_label_expr(pl.lit(key_op or "").str.replace(r"\*+$", "0"))).item()
-    hidden = text.filter(text.is_in(["", of_step]))
-    rows = named.filter(~pl.col("label").is_in(hidden.cast(pl.Categorical).implode()))
-    if rows.is_empty():
-        return Labels(np.zeros(0, np.int64), np.zeros(0, np.int32), [""])
-    index = intervals.NestingIndex.from_intervals(rows.select("start_ns", "end_ns").with_columns(t=pl.lit(0)), by=["t"])
-    times = pl.concat([rows["start_ns"], rows["end_ns"]]).unique().sort()
-    inner = index.find_innermost(times.to_frame("time").with_columns(t=pl.lit(0)), "time")
-    labels = rows["label"].gather(inner)
-    listed = labels.unique().drop_nulls()
-    names = ["", *decode_categories(listed).to_list()]
-    numbers = pl.DataFrame({"label": listed, "code": pl.int_range(1, len(names), eager=True, dtype=pl.Int32)})
-    codes = labels.to_frame("label").join(numbers, on="label", how="left", maintain_order="left")["code"].fill_null(0)
-    changes = np.flatnonzero(np.diff(codes.to_numpy(), prepend=-1))
-    return Labels(times.to_numpy()[changes], codes.to_numpy()[changes].astype(np.int32), names)
-
-
-def labels_expr(name: pl.Expr) -> pl.Expr:
-    """Return an expression for the labels of ranges, given the Categorical column of their names.
-
-    Arguments are removed first, because most names of ``emit_nvtx`` differ in nothing else.
-    """
-    return map_categories_expr(map_categories_expr(name, name_without_arguments_expr), convert_to_label_expr)
 
 
 def convert_to_label_expr(text: pl.Expr) -> pl.Expr:

@@ -18,7 +18,6 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.diagnosis.answer import FirstCall
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
-from tracekit.core.ops.emit_nvtx import name_without_arguments_expr
 from tracekit.core.relations import THREAD
 from tracekit.core.series import map_categories_expr, match_categories_expr
 
@@ -105,11 +104,11 @@ def _read_operation_ranges(events: Events) -> pl.DataFrame:
     duration = pl.col("end_ns") - pl.col("start_ns")
     inside = times.select(parent=parents, ns=duration).drop_nulls("parent").group_by("parent").agg(pl.col("ns").sum())
     covered = pl.zeros(rows.height, pl.Int64, eager=True).scatter(inside["parent"], inside["ns"])
-    operation = map_categories_expr(pl.col("name"), name_without_arguments_expr)
+    names = events.remove_arguments(rows["name"])
     return rows.select(
         "start_ns",
         "end_ns",
-        name=map_categories_expr(operation, lambda text: text.str.extract(r"^([^,]*)")),
+        name=map_categories_expr(pl.lit(names), lambda text: text.str.extract(r"^([^,]*)")),
         shape=pl.coalesce(pl.col("payload_text").str.extract(_SHAPES).cast(pl.Categorical), "name"),
         load=pl.lit(None, pl.Int64),
         own_ns=duration - covered,

@@ -180,12 +180,10 @@ class Inspection:
     @functools.cached_property
     def scales(self) -> tuple[CpuScales, ...]:
         """Scales between which the CPU ran without the profiler. The second one is the most likely one."""
-        ranges = self.model.events.frames("nvtx_ranges")
-        domains = ranges.select("domain").unique().collect()["domain"]
+        domains = self.model.events.frames("nvtx_ranges").select("domain").unique().collect()["domain"]
         if (domains.cast(pl.String) == "cpu_op").any():
             return SCALES_OF_PYTORCH
-        names = decode_categories(ranges.select("name").unique().collect()["name"]).drop_nulls()
-        return SCALES_OF_EMIT_NVTX if names.str.starts_with("aten::").any() else SCALES
+        return SCALES_OF_EMIT_NVTX if self.model.events.range_names.str.starts_with("aten::").any() else SCALES
 
     @functools.cached_property
     def is_training(self) -> bool:

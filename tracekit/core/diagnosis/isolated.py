@@ -33,7 +33,7 @@ from tracekit.core.diagnosis.causes.kernels import (
     POINTWISE,
     SIMILAR_SIZE,
 )
-from tracekit.core.diagnosis.events import find_framework, labels_expr
+from tracekit.core.diagnosis.events import convert_to_label_expr, find_framework
 from tracekit.core.diagnosis.measured import (
     LIBRARY_CLASSES,
     LIMITS,
@@ -43,7 +43,7 @@ from tracekit.core.diagnosis.measured import (
     read_measurements,
 )
 from tracekit.core.ncu.roofline import NEAR_PEAK
-from tracekit.core.series import decode_categories
+from tracekit.core.series import decode_categories, map_categories_expr
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration, shorten_middle
 
@@ -101,7 +101,8 @@ def explain_isolated_kernels(frames: Frames) -> Why:
     places = _find_places(frames, measured)
     parts = tuple(_build_ledger(measured, places, total))
     names = decode_categories(measured.limits["name"].unique()).drop_nulls()
-    framework = find_framework(frames, names, "ncu_nvtx_ranges")
+    ranges = frames("ncu_nvtx_ranges").select(pl.col("name").unique()).drop_nulls().collect().to_series()
+    framework = find_framework(ranges.cast(pl.String), names)
     listed = sorted(
         (_create_cause(part, measured, places, total, framework) for part in _list_parts(measured, time, framework)),
         key=lambda cause: (cause.status == "unsure" and cause.saving.likely < MIN_SAVING, -cause.saving.likely),
@@ -145,7 +146,7 @@ def _lacks_metrics(measured: Measurements) -> bool:
 
 def _find_places(frames: Frames, measured: Measurements) -> pl.Series:
     """Return the innermost range of the program, not of a framework, around the launch of each kernel, or ""."""
-    label = labels_expr(pl.col("name")).cast(pl.String)
+    label = map_categories_expr(pl.col("name"), convert_to_label_expr).cast(pl.String)
     ranges = frames("ncu_nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
     named = ranges.select("launch_id", "depth", place=label).filter(pl.col("place") != "").collect()
     inner = named.sort("depth").unique("launch_id", keep="last")

@@ -67,8 +67,7 @@ def compare_with_peaks(model: Model) -> Rates:
     events = model.events
     operations = events.operations.select("id", pl.col("table").cast(pl.String))
     own = operations.select(pl.all().gather(create_series(model.operations.row)))
-    names = events.frames("nvtx_ranges").select("name").unique().drop_nulls().collect()
-    if not contain_ops(names["name"]) and not are_programs_recorded(events.frames):
+    if not contain_ops(events.range_names) and not are_programs_recorded(events.frames):
         unknown = np.full(own.height, np.nan)
         return Rates(unknown, unknown, unknown)
     bounded = bound_ops(events.frames)

@@ -51,10 +51,13 @@ def parse_names(texts: pl.Series) -> pl.DataFrame:
         One row per name of an op with a formula: ``text``, ``op`` (qualified name of the op), and ``shapes``, ``types``
         and ``values`` (JSON, null if the name does not contain them).
     """
-    plain, markers = _select_names_of_ops(texts)
-    op, unknown = pl.col("op"), pl.lit(None, pl.String)
-    shapes = emit_nvtx.input_shapes_expr(pl.col("string"))
-    named = [plain.select("text", "op", shapes=shapes, types=unknown, values=unknown)]
+    text, op, unknown = pl.col("string"), pl.col("op"), pl.lit(None, pl.String)
+    strings = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)}).drop_nulls("string")
+    markers = strings.filter(text.str.starts_with(_PYPROF))
+    plain = strings.filter(~text.str.starts_with(_PYPROF))
+    plain = plain.with_columns(op=emit_nvtx.name_without_arguments_expr(text).cast(pl.Categorical))
+    plain = plain.filter(match_categories_expr(op, _may_have_formula_expr))
+    named = [plain.select("text", "op", shapes=emit_nvtx.input_shapes_expr(text), types=unknown, values=unknown)]
     if markers.height:
         named.append(_parse_markers(markers).with_columns(pl.col("op", "shapes").cast(pl.Categorical)))
     qualified = pl.when(pl.col("shapes").is_not_null()).then(map_categories_expr(op, _qualify_expr)).otherwise("op")
@@ -62,25 +65,14 @@ def parse_names(texts: pl.Series) -> pl.DataFrame:
     return rows.filter(match_categories_expr(op, has_formula_expr))
 
 
-def contain_ops(texts: pl.Series) -> bool:
-    """Return whether some of the distinct names of ranges may be those of ops with formulas."""
-    return any(names.height for names in _select_names_of_ops(texts))
+def contain_ops(names: pl.Series) -> bool:
+    """Return whether some names of ranges, without arguments, may be those of ops with formulas."""
+    may_be_op = pl.col("name").str.starts_with(_PYPROF) | _may_have_formula_expr(pl.col("name"))
+    return bool(names.to_frame("name").select(may_be_op.any()).item())
 
 
-def _select_names_of_ops(texts: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the names of ops that may have a formula, and the markers of PyProf.
-
-    Returns:
-        Two frames with the columns ``text`` and ``string``. The first one also has ``op``, the name without arguments.
-    """
-    text = pl.col("string")
-    strings = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)}).drop_nulls("string")
-    is_marker = text.str.starts_with(_PYPROF)
-    plain = strings.filter(~is_marker).with_columns(op=emit_nvtx.name_without_arguments_expr(text).cast(pl.Categorical))
-    may_have_formula = match_categories_expr(
-        pl.col("op"), lambda name: has_formula_expr(name) | has_formula_expr(_qualify_expr(name))
-    )
-    return plain.filter(may_have_formula), strings.filter(is_marker)
+def _may_have_formula_expr(name: pl.Expr) -> pl.Expr:
+    return has_formula_expr(name) | has_formula_expr(_qualify_expr(name))
 
 
 def _qualify_expr(name: pl.Expr) -> pl.Expr:
