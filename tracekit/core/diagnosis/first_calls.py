@@ -35,7 +35,8 @@ WAITING_OPERATION = r"copy|item|scalar_dense|synchronize|nonzero|^aten::(to|cpu|
 
 _MIN_RATIO = 5
 _SHAPES = r'"Input Dims": *(\[[^"]*\])'
-_OPERATION = r"^(aten::|cudnn|torch::|autograd::|\w+Backward\d*$|triton_|CompiledFunction|Torch-Compiled)"
+_OPERATION = r"^(aten::|cudnn|torch::|autograd::|triton_|CompiledFunction|Torch-Compiled)"
+_BACKWARD = r"^\w+Backward\d*$"
 _COMPILING = (
     r"^Xla(Compile|Emit|Optimize|PassPipeline)|(?i)nvrtc|^(cu|hip)link|_compile\.|compile_fx|backend_compile"
     r"|compile_and_load|triton.*compile|torchdynamo.*(convert|compile)|^compile"
@@ -96,21 +97,24 @@ def list_first_calls(events: Events, first_calls: pl.DataFrame) -> Iterator[Firs
 def _read_operation_ranges(events: Events) -> pl.DataFrame:
     """Return the ranges of a framework, with the time that no range within them covers: ``own_ns``."""
     columns = ("start_ns", "end_ns", *THREAD, "name", "payload_text")
-    is_operation = match_categories_expr(pl.col("name"), lambda text: text.str.contains(_OPERATION))
     is_nested = (pl.col("kind").cast(pl.String) == "push_pop") & (pl.col("end_ns") > pl.col("start_ns"))
-    rows = events.read("nvtx_ranges").filter(is_nested & is_operation).select(columns).collect()
+    rows = events.read("nvtx_ranges").filter(is_nested).select(columns).collect()
+    rows = rows.with_columns(events.remove_arguments(rows["name"]).alias("call"))
+    is_whole = pl.col("call") == pl.col("name")
+    is_operation = match_categories_expr(pl.col("call"), lambda text: text.str.contains(_OPERATION))
+    is_backward = match_categories_expr(pl.col("call"), lambda text: text.str.contains(_BACKWARD))
+    rows = rows.filter(is_operation | (is_whole & is_backward))
     times = rows.select("start_ns", "end_ns", *THREAD)
     parents = intervals.NestingIndex.from_intervals(times, by=THREAD).find_parents()
     duration = pl.col("end_ns") - pl.col("start_ns")
     inside = times.select(parent=parents, ns=duration).drop_nulls("parent").group_by("parent").agg(pl.col("ns").sum())
     covered = pl.zeros(rows.height, pl.Int64, eager=True).scatter(inside["parent"], inside["ns"])
-    names = events.remove_arguments(rows["name"])
     return rows.select(
         "start_ns",
         "end_ns",
-        name=map_categories_expr(pl.lit(names), lambda text: text.str.extract(r"^([^,]*)")),
+        name=map_categories_expr(pl.col("call"), lambda text: text.str.extract(r"^([^,]*)")),
         shape=pl.coalesce(pl.col("payload_text").str.extract(_SHAPES).cast(pl.Categorical), "name"),
-        load=pl.lit(None, pl.Int64),
+        loads=pl.lit(value=False),
         own_ns=duration - covered,
     )
 
@@ -129,7 +133,7 @@ def _read_launching_calls(events: Events) -> pl.DataFrame:
         "end_ns",
         "name",
         shape=pl.when(~loads).then("kernel"),
-        load=pl.when(loads).then("call_id"),
+        loads=loads,
         own_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
 
@@ -138,22 +142,21 @@ def _select_slow_first_calls(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that are the first ones of their shape and much longer than later ones.
 
     Args:
-        calls: ``start_ns``, ``end_ns``, ``name``, ``shape``, ``load`` (a number if the call loads code or sets up,
-            which happens once, or null) and ``own_ns``.
+        calls: ``start_ns``, ``end_ns``, ``name``, ``shape`` (both Categorical), ``loads`` (whether the call loads code
+            or sets up, which happens once, so that it has no shape) and ``own_ns``.
     """
-    own, group = pl.col("own_ns"), ["name", "shape", "load"]
+    own, loads = pl.col("own_ns"), pl.col("loads")
     may_be_slow = own >= MIN_EXCESS_NS + own.min().clip(upper_bound=0)
-    ordered = calls.sort("start_ns", maintain_order=True)
-    ordered = ordered.filter(
-        pl.col("name").is_in(ordered.filter(may_be_slow)["name"].unique().implode(), nulls_equal=True)
-    )
-    ordered = ordered.with_columns(is_first=pl.int_range(pl.len()).over(group) == 0)
-    later = ordered.filter(~pl.col("is_first")).drop_nulls("name")
-    same = later.group_by(group).agg(same=own.median())
-    any_shape = later.group_by("name").agg(other=own.median())
-    firsts = ordered.filter("is_first").join(same, on=group, how="left", nulls_equal=True)
-    firsts = firsts.join(any_shape, on="name", how="left")
-    usual = pl.coalesce(pl.when(pl.col("load").is_not_null()).then(0.0), "same", "other").floor().cast(pl.Int64)
+    names = calls.filter(may_be_slow)["name"].unique()
+    candidates = calls.filter(pl.col("name").is_in(names.implode(), nulls_equal=True))
+    ordered = candidates.sort("start_ns", maintain_order=True)
+    name, shape = (pl.col(c).to_physical().cast(pl.UInt64) for c in ("name", "shape"))
+    ordered = ordered.with_columns(key=name * (1 << 32) + shape)
+    ordered = ordered.with_columns(is_first=loads | pl.col("key").is_first_distinct())
+    later = ordered.filter(~pl.col("is_first")).drop_nulls("key")
+    same, any_shape = (later.group_by(c).agg(own.median().alias(f"of_{c}")) for c in ("key", "name"))
+    firsts = ordered.filter("is_first").join(same, on="key", how="left").join(any_shape, on="name", how="left")
+    usual = pl.coalesce(pl.when(loads).then(0.0), "of_key", "of_name").floor().cast(pl.Int64)
     firsts = firsts.with_columns(later_ns=usual).drop_nulls("later_ns")
     firsts = firsts.with_columns(excess_ns=own - pl.col("later_ns"))
     slow = firsts.filter((pl.col("excess_ns") >= MIN_EXCESS_NS) & (own >= _MIN_RATIO * pl.col("later_ns")))
