@@ -24,7 +24,7 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.key_ops import choose_key_op, find_backward_op_row
-from tracekit.core.loop_iterations import BOUNDS, KeyOp, LoopInstances, read_op_labels
+from tracekit.core.loop_iterations import BOUNDS, KeyOp, LoopInstances, read_op_labels, read_range_names
 from tracekit.core.ops.step_names import STAR, remove_number_at_end_expr, remove_star_expr
 from tracekit.core.relations import ACTIVITIES
 from tracekit.core.series import decode_categories_expr, map_categories_expr, match_categories_expr
@@ -237,10 +237,7 @@ def _read_iteration_names(ops: Ops, keys: pl.DataFrame) -> pl.DataFrame:
         keys: The instances that delimit iterations: ``process_id``, ``iteration``, ``range_id``.
     """
     first = keys.sort("process_id", maintain_order=True).unique("iteration", keep="first").sort("iteration")
-    ranges = ops.frames("nvtx_ranges").select("range_id", "name").unique("range_id")
-    named = (
-        first.lazy().select("iteration", "range_id").join(ranges, on="range_id", how="left").sort("iteration").collect()
-    )
+    named = read_range_names(ops, first.select("iteration", "range_id"))
     if named["name"].n_unique() < named.height:
         short = map_categories_expr(pl.col("name"), lambda text: text.str.head(_MAX_NAME_CHARS))
         named = named.with_columns(name=pl.format("{} [{}]", decode_categories_expr(short), "iteration"))

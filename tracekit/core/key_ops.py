@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals.containment import find_last_containers
-from tracekit.core.loop_iterations import KeyOp, find_overlapping_candidates, read_op_labels
+from tracekit.core.loop_iterations import KeyOp, find_overlapping_candidates, read_op_labels, read_range_names
 from tracekit.core.ops.step_names import (
     ends_with_star_expr,
     names_epoch_expr,
@@ -94,9 +94,7 @@ def find_outer_pass(ops: Ops, instances: LoopInstances, labels: pl.DataFrame, ke
     if not (is_numbered or is_pass):
         return key_op
     outer_labels = _select_labels_of_passes(labels, needs_word=is_numbered and is_pass)
-    ranges = ops.frames("nvtx_ranges").select("range_id", "name").unique("range_id")
-    rows = instances.filter_keys(key_op).sort("start_ns").lazy()
-    keys = rows.join(ranges, on="range_id", how="left", maintain_order="left").collect()
+    keys = read_range_names(ops, instances.filter_keys(key_op).sort("start_ns"))
     outer, chosen = keys["parent"], key_op
     for _ in range(_MAX_LEVELS):
         if outer.null_count() or not len(outer):
@@ -293,10 +291,9 @@ def _measure_instances(instances: LoopInstances, labels: pl.DataFrame) -> pl.Dat
         launched in the instance, on any thread) and ``own`` (on its thread).
     """
     frame = instances.frame
-    measured = instances.add_launch_counts(frame.with_columns(depth=compute_depths(frame["parent"])))
-    measured = measured.filter("associated")
+    measured = frame.with_columns(depth=compute_depths(frame["parent"])).filter("associated")
     measured = measured.join(labels.select("op", "candidate"), on="op", maintain_order="left")
-    measured = instances.select_threads(measured)
+    measured = instances.select_threads(instances.add_launch_counts(measured))
     overlapping = find_overlapping_candidates(measured.filter(pl.col("op") >= instances.ops))
     return measured.join(overlapping, on="candidate", how="anti", maintain_order="left")
 

@@ -255,6 +255,13 @@ def read_op_labels(ops: Ops) -> pl.DataFrame:
     return rows.filter(pl.col("label") != ELLIPSIS).select("op", "label", is_library=_is_library_expr())
 
 
+def read_range_names(ops: Ops, instances: pl.DataFrame) -> pl.DataFrame:
+    """Return the names of ranges, which the column ``range_id`` identifies: ``name`` is added."""
+    ranges = ops.frames("nvtx_ranges").filter(pl.col("range_id").is_in(instances["range_id"].implode()))
+    names = ranges.select("range_id", "name").unique("range_id")
+    return instances.lazy().join(names, on="range_id", how="left", maintain_order="left").collect()
+
+
 def _is_library_expr() -> pl.Expr:
     """Return an expression for whether a framework or library created ranges, judging by their domain and label."""
     is_library = match_categories_expr(pl.col("domain"), lambda text: text.is_in(_LIBRARY_DOMAINS))
