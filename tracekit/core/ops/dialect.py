@@ -25,6 +25,7 @@ from tracekit.core import trees
 from tracekit.core.correlate import Ranges
 from tracekit.core.ops.step_names import label_ranges
 from tracekit.core.relations import THREAD
+from tracekit.core.series import select_by_string
 from tracekit.core.trees import compute_depths, find_nearest_matching_rows
 from tracekit.system.threads import unlocked_property
 
@@ -111,7 +112,9 @@ class DialectTables:
     @unlocked_property
     def texts(self) -> pl.DataFrame:
         """The distinct names of push/pop ranges: ``domain`` and ``text``, both String."""
-        return self.ranges.select("domain", "text").unique(maintain_order=True).cast(pl.String)
+        domain, text = (pl.col(c).to_physical().cast(pl.UInt64).fill_null(_NO_CODE) for c in ("domain", "text"))
+        is_first = (domain * (_NO_CODE + 1) + text).is_first_distinct()
+        return self.ranges.select("domain", "text").filter(is_first).cast(pl.String)
 
     @unlocked_property
     def nested_ranges(self) -> Ranges:
@@ -132,6 +135,8 @@ class DialectTables:
 
 
 _TIMED = ("nvtx_ranges", "api_calls")
+_NO_CODE = (1 << 32) - 1
+_EXAMINED = 1 << 14
 
 
 class Dialect(NamedTuple):
@@ -178,6 +183,11 @@ def build_timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
     return ordered.with_columns(new_row.gather(ordered[c]).alias(c) for c in ("parent", "forward"))
 
 
+def match_any(texts: pl.DataFrame, condition: pl.Expr) -> bool:
+    """Return whether any of the distinct names of ranges meets a condition. Later names are not examined."""
+    return any(names.select(condition.any()).item() for names in texts.iter_slices(_EXAMINED))
+
+
 def add_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges, in the same order, with the columns that were parsed from their names.
 
@@ -185,8 +195,9 @@ def add_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame
         ranges: The ranges, with the column ``text`` (Categorical).
         parsed: One row per distinct name: ``text`` (Categorical or String) and the parsed columns.
     """
-    parsed = parsed.with_columns(pl.col("text").cast(pl.Categorical))
-    return ranges.join(parsed, on="text", how="left", maintain_order="left")
+    names, columns = parsed["text"].cast(pl.Categorical), parsed.drop("text")
+    rows = select_by_string(pl.int_range(parsed.height, dtype=pl.UInt32, eager=True), names, ranges["text"])
+    return ranges.hstack(columns.select(pl.all().gather(rows)))
 
 
 PYTHON_FUNCTIONS = "python_function"

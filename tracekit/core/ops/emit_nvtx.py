@@ -31,6 +31,7 @@ from tracekit.core.ops.dialect import (
     add_parsed_names,
     build_op_tree_and_paths,
     build_timeline_instances,
+    match_any,
 )
 from tracekit.core.ops.op_names import OpNames
 from tracekit.core.ops.step_names import remove_star_expr
@@ -201,7 +202,7 @@ def _convert_argument_to_json_object(argument: dict[str, Any]) -> dict[str, Any]
 def _has_emit_nvtx_ranges(texts: pl.DataFrame) -> bool:
     """Return whether PyTorch's ``emit_nvtx`` created some of the ranges, judging by their names."""
     is_emitted = pl.col("text").str.contains(r"^aten::\w+|, seq = \d+|Backward\d*, op_id = ")
-    return bool(texts.select((pl.col("domain").is_null() & is_emitted).any()).item())
+    return match_any(texts, pl.col("domain").is_null() & is_emitted)
 
 
 def _build_timeline(capture: DialectTables) -> Timeline:

@@ -13,7 +13,14 @@ import polars as pl
 from tracekit.core.intervals import latest_end_before_expr
 from tracekit.core.intervals.containment import find_last_containers
 from tracekit.core.ops import emit_nvtx
-from tracekit.core.ops.dialect import Dialect, DialectTables, Timeline, add_parsed_names, build_timeline_instances
+from tracekit.core.ops.dialect import (
+    Dialect,
+    DialectTables,
+    Timeline,
+    add_parsed_names,
+    build_timeline_instances,
+    match_any,
+)
 from tracekit.core.relations import THREAD
 from tracekit.core.series import decode_categories_expr, map_categories_expr, match_categories_expr, string_ranks_expr
 
@@ -68,7 +75,7 @@ def _read_file_access_calls(capture: DialectTables) -> pl.DataFrame:
 
 def _has_pyprof_markers(texts: pl.DataFrame) -> bool:
     is_marker = pl.col("text").str.contains(_OP) | pl.col("text").str.contains("{'traceMarker': [", literal=True)
-    return bool(texts.select(is_marker.any()).item())
+    return match_any(texts, is_marker)
 
 
 def _build_timeline(capture: DialectTables) -> Timeline:
