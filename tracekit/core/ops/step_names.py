@@ -15,7 +15,7 @@ from typing import NamedTuple
 import polars as pl
 
 from tracekit.core.ops.step_annotations import combine_patterns, load_annotation_patterns
-from tracekit.core.series import map_categories_expr
+from tracekit.core.series import map_categories_expr, select_by_string
 
 _WORD = r"(?i:steps?|iters?|iterations?|(?:(?:mini|micro)_?)?batch(?:es)?|epochs?)"
 _COUNTER = r"(?:[\s_]?(?i:num|number|no|idx|index|id)\.?)?"
@@ -85,25 +85,25 @@ def label_ranges(parent: pl.Series, names: pl.Series, threads: pl.DataFrame) -> 
     Returns:
         One label per range (Categorical).
     """
-    distinct = names.unique().to_frame("text").drop_nulls()
-    columns = {"text": names, "is_nested": parent.is_not_null()}
-    ranges = pl.DataFrame(columns).join(_parse_names(distinct), on="text", how="left", maintain_order="left")
+    distinct = names.unique().drop_nulls()
+    parsed = _parse_names(distinct.to_frame("text"))
+    row = select_by_string(pl.int_range(len(distinct), dtype=pl.UInt32, eager=True), distinct, names)
+    rows = parsed["stem"].is_not_null().gather(row).arg_true()
+    above = row.gather(parent.gather(rows))
+    numbered = parsed.select(pl.all().gather(row.gather(rows))).with_columns(
+        threads.select(pl.all().gather(rows)),
+        is_nested=parent.gather(rows).is_not_null(),
+        nests=pl.col("stem") == parsed["stem"].gather(above),
+        is_in_forward=parsed["is_forward"].gather(above).fill_null(value=False) & ~pl.col("is_repeated"),
+    )
     is_single = pl.struct("text", *threads.columns).is_unique()
-    ranges = ranges.with_columns(
-        nests=ranges["stem"] == ranges["stem"].gather(parent),
-        is_in_forward=ranges["is_forward"].gather(parent).fill_null(value=False) & ~pl.col("is_repeated"),
-    )
-    numbered = ranges.hstack(threads).filter(pl.col("stem").is_not_null()).with_columns(is_single=is_single)
-    kinds = numbered.group_by("stem").agg(
-        several=pl.col("text").n_unique() > 1,
-        recurs=(pl.col("is_nested") & (~pl.col("is_single") | pl.col("is_in_forward"))).any(),
-        contains_itself=pl.col("nests").any(),
-    )
-    ranges = ranges.drop("nests").join(kinds, on="stem", how="left", maintain_order="left")
-    counts = (~pl.col("is_nested") | ~pl.col("recurs")) & ~pl.col("contains_itself")
-    is_step = pl.col("several") & (pl.col("has_word") | (counts & ~pl.col("is_model_part")))
-    label = pl.when(is_step).then("stem").otherwise(pl.col("text").fill_null(pl.lit("", pl.Categorical)))
-    return ranges.select(label).to_series()
+    recurs = pl.col("is_nested") & (~is_single | pl.col("is_in_forward"))
+    counts = (~pl.col("is_nested") | ~recurs.any().over("stem")) & ~pl.col("nests").any().over("stem")
+    is_step = (pl.col("text").n_unique().over("stem") > 1) & (pl.col("has_word") | (counts & ~pl.col("is_model_part")))
+    steps = rows.filter(numbered.select(is_step).to_series())
+    mask = pl.repeat(False, len(names), eager=True).scatter(steps, True)  # noqa: FBT003
+    text = pl.lit(names).fill_null(pl.lit("", pl.Categorical))
+    return pl.select(pl.when(mask).then(parsed["stem"].gather(row)).otherwise(text)).to_series()
 
 
 def _parse_names(distinct: pl.DataFrame) -> pl.DataFrame:
