@@ -147,14 +147,13 @@ def test_the_path_of_equal_names_is_equal_in_each_tree() -> None:
 
 
 def test_the_limit_of_paths_falls_until_their_total_is_in_proportion_to_the_tree() -> None:
-    parts = pl.Series([f"{n:05}" for n in range(1000)], dtype=pl.Categorical)
     for size, limit in ((100, 1 << 14), (1 << 15, 1 << 14), (1 << 16, 1 << 14)):
-        assert trees.compute_path_limit(parts, pl.Series([size] * 1000)) == limit
+        assert trees.compute_path_limit(5000, pl.Series([size] * 1000)) == limit
     with mock.patch.object(trees, "MIN_TOTAL_CHARS", 1 << 20):
-        assert trees.compute_path_limit(parts, pl.Series([1 << 15] * 1000)) == 1 << 10
-        assert trees.compute_path_limit(parts, pl.Series([1000] * 1000)) == 1 << 14
+        assert trees.compute_path_limit(5000, pl.Series([1 << 15] * 1000)) == 1 << 10
+        assert trees.compute_path_limit(5000, pl.Series([1000] * 1000)) == 1 << 14
     with mock.patch.object(trees, "MIN_TOTAL_CHARS", 0):
-        assert trees.compute_path_limit(parts, pl.Series([1 << 15] * 1000)) == trees.MIN_PATH_CHARS
+        assert trees.compute_path_limit(5000, pl.Series([1 << 15] * 1000)) == trees.MIN_PATH_CHARS
     assert trees.CHARS_PER_INPUT_CHAR * trees.NODE_CHARS == trees.MIN_PATH_CHARS, "the smallest limit is small enough"
 
 

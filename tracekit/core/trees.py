@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.core.series import create_nullable_series, decode_categories
+from tracekit.core.series import create_nullable_series, decode_categories, select_by_string
 from tracekit.system import memory, sorting
 from tracekit.system.sorting import create_series
 from tracekit.system.threads import unlocked_property
@@ -48,7 +48,7 @@ _ARGUMENTS = r", (?:seq|op_id|sizes|input_op_ids) = [^/]*"
 """Regular expression for what ``emit_nvtx`` appends to the names of ops."""
 _HASH_BYTES = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_BLOCKS_PER_LEVEL = 8
+_NO_NAME = pl.lit("", pl.Categorical)
 _KEY = ["up", "part"]
 _ROOT = {"up": [None], "part": [""], "level": [0]}
 _NODE = {"up": pl.Int64(), "part": pl.Categorical(), "level": pl.Int64()}
@@ -297,10 +297,12 @@ class Tree:
         path to shorten, None is returned instead of the hashes.
         """
         parts, parents = self.nodes["part"], self._parents
-        sizes = decode_categories(parts).str.len_chars().cast(pl.Int64).to_numpy(writable=True)
+        distinct = parts.unique()
+        lengths = distinct.cast(pl.String).str.len_chars().cast(pl.Int64)
+        sizes = select_by_string(lengths, distinct, parts).to_numpy(writable=True)
         for at_level in self.levels[2:]:
             sizes[at_level] += sizes[parents[at_level]] + 1
-        limit = compute_path_limit(parts, create_series(sizes))
+        limit = compute_path_limit(int(lengths.sum()), create_series(sizes))
         is_long = create_series(sizes > limit) & (self.nodes["level"] > 1)
         if not is_long.any():
             return None, limit
@@ -324,18 +326,17 @@ class Tree:
         return marked
 
 
-def compute_path_limit(parts: pl.Series, sizes: pl.Series) -> int:
+def compute_path_limit(part_chars: int, sizes: pl.Series) -> int:
     """Return the number of characters above which the paths of a tree are shortened.
 
     The limit is ``MAX_PATH_CHARS``, unless the paths would have too many characters in total. It is then halved until
     the total is small enough, but not below ``MIN_PATH_CHARS``.
 
     Args:
-        parts: Part of each node (Categorical).
+        part_chars: Number of characters of all distinct parts.
         sizes: Number of characters of the path of each node.
     """
-    distinct = parts.unique().cast(pl.String).str.len_chars().cast(pl.Int64).sum()
-    allowed = max(MIN_TOTAL_CHARS, CHARS_PER_INPUT_CHAR * (distinct + NODE_CHARS * len(parts)))
+    allowed = max(MIN_TOTAL_CHARS, CHARS_PER_INPUT_CHAR * (part_chars + NODE_CHARS * len(sizes)))
     limit = MAX_PATH_CHARS
     while limit > MIN_PATH_CHARS and int(sizes.clip(upper_bound=limit).sum()) > allowed:
         limit //= 2
@@ -384,83 +385,33 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
     Returns:
         The tree, and the node of each range.
     """
+    from tracekit.native.combinations import CombinationFinder
+
     too_deep = depth > MAX_LEVELS
 
-    def compute_levels(block: slice) -> npt.NDArray[np.int64]:
-        return (
-            pl.select(pl.when(~too_deep[block]).then(depth[block]).otherwise(0).cast(pl.Int64)).to_series().to_numpy()
-        )
+    def compute_levels(block: slice) -> npt.NDArray[np.uint16]:
+        levels = depth[block].set(~(depth[block] <= MAX_LEVELS).fill_null(value=False), 0)
+        return levels.cast(pl.UInt16).to_numpy()
 
     rows = sorting.group_row_numbers(compute_levels, len(parent), min(_find_largest_number(depth), MAX_LEVELS) + 1)
     nodes = memory.allocate_zeros(len(parent), np.int64)
     by_level, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
+    finder = CombinationFinder()
     for level in range(1, len(rows.starts) - 1):
         here = rows.order[rows.starts[level] : rows.starts[level + 1]]
-        new = _assign_nodes_to_ranges(here, parent, name, nodes, count)
-        by_level.append(new.select("up", "part", level=pl.lit(level, pl.Int64)))
+        above = parent.gather(create_series(here))
+        up = np.where(above.is_null().to_numpy(), 0, nodes[above.fill_null(0).to_numpy()])
+        part = name.gather(create_series(here)).to_frame("part").with_columns(pl.col("part").fill_null(_NO_NAME))
+        codes, first_rows = finder.find([up, part["part"].to_physical().cast(pl.Int64).to_numpy()])
+        new = part[create_series(first_rows)].select(up=create_series(up[first_rows]), part="part")
+        by_level.append(new.with_columns(level=pl.lit(level, pl.Int64)))
+        nodes[here] = codes + np.int64(count)
         count += new.height
+        memory.release_pages()
     tree = Tree(pl.concat(by_level))
     if rows.starts[1]:
         tree = _add_ellipses(tree, rows.order[: rows.starts[1]], find_nearest_matching_rows(parent, ~too_deep), nodes)
     return tree, create_series(nodes)
-
-
-def _assign_nodes_to_ranges(
-    rows: npt.NDArray[Any], parent: pl.Series, name: pl.Series, nodes: npt.NDArray[np.int64], first_new_node: int
-) -> pl.DataFrame:
-    """Assign the ranges on one level to nodes, in the order of their first occurrence, and return the nodes.
-
-    Args:
-        rows: Row numbers of the ranges.
-        parent: Row number of the parent of each range.
-        name: Name of each range.
-        nodes: The node of each range, which is known on the levels above, and which is set on this level.
-        first_new_node: Number of the first new node.
-    """
-    known = pl.DataFrame(schema={"up": pl.Int64, "part": pl.Categorical, "node": pl.Int64})
-    size = max(sorting.BLOCK_ROWS, len(rows) // _BLOCKS_PER_LEVEL)
-    for start in range(0, len(rows), size):
-        here = rows[start : start + size]
-        numbers = create_series(here)
-        above = parent.gather(numbers)
-        up = np.where(above.is_null().to_numpy(), 0, nodes[above.fill_null(0).to_numpy()])
-        part = name.gather(numbers).to_frame("part").select(pl.col("part").fill_null(pl.lit("", pl.Categorical)))
-        first_rows, distinct = _assign_numbers_to_pairs(up, part["part"].to_physical().to_numpy())
-        pairs = part[create_series(first_rows)].select(up=create_series(up[first_rows]), part="part")
-        if known.height:
-            pairs = pairs.join(known, on=_KEY, how="left", maintain_order="left")
-        else:
-            pairs = pairs.with_columns(node=pl.lit(None, pl.Int64))
-        is_new = pairs["node"].is_null()
-        new_nodes = is_new.cum_sum().cast(pl.Int64) + (first_new_node + known.height - 1)
-        pairs = pairs.with_columns(pl.col("node").fill_null(new_nodes))
-        known = pl.concat([known, pairs.filter(is_new)])
-        nodes[here] = pairs["node"].to_numpy()[distinct]
-        memory.release_pages()
-    return known
-
-
-def _assign_numbers_to_pairs(
-    up: npt.NDArray[Any], codes: npt.NDArray[Any]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Number the distinct pairs of parents and codes of names in the order of their first occurrence.
-
-    Sorting the pairs is faster than hashing them, because they are almost in order in most captures.
-
-    Returns:
-        The row of the first occurrence of each distinct pair, and the number of the pair in each row.
-    """
-    keys = up * (int(codes.max()) + 1) + codes
-    order = sorting.compute_stable_order(keys)
-    ordered = keys[order]
-    begins = np.append(True, ordered[1:] != ordered[:-1])
-    first_rows = order[begins]
-    numbers = np.empty(len(first_rows), np.int64)
-    by_row = np.argsort(first_rows, kind="stable")
-    numbers[by_row] = np.arange(len(first_rows))
-    distinct = np.empty(len(keys), np.int64)
-    distinct[order] = numbers[np.cumsum(begins) - 1]
-    return first_rows[by_row], distinct
 
 
 def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes: npt.NDArray[np.int64]) -> Tree:
