@@ -9,10 +9,11 @@ EXPORT(nest) {
   nest_parameters *shared = PARAMETERS;
   const nest_parameters p = *shared;
   const nest_arrays a = *(const nest_arrays *)ARRAYS;
-  uint32_t interval = 0, height = p.height, crossings = 0;
+  uint32_t interval = 0, height = p.height;
   for (; interval < p.intervals && height < p.capacity; interval++) {
     int64_t start = a.start[interval], end = a.end[interval];
-    for (; height && a.open_end[height - 1] < end; height--) crossings += a.open_end[height - 1] > start;
+    a.crosses[interval] = 0;
+    for (; height && a.open_end[height - 1] < end; height--) a.crosses[interval] |= a.open_end[height - 1] > start;
     a.parent[interval] = height ? a.open_interval[height - 1] : -1;
     a.open_end[height] = end;
     a.open_interval[height++] = (int64_t)p.first + interval;
@@ -20,6 +21,5 @@ EXPORT(nest) {
   }
   shared->intervals = interval;
   shared->height = height;
-  shared->crossings = crossings;
   return 0;
 }

@@ -24,11 +24,12 @@ _INTERVALS: Final[dict[str, type[np.generic]]] = {
     "end": np.int64,
     "parent": np.int64,
     "depth": np.int32,
+    "crosses": np.uint8,
 }
 _STACK: Final[dict[str, type[np.generic]]] = {"open_end": np.int64, "open_interval": np.int64}
 PROGRAM: Final = Program(
     "nesting",
-    {"nest": ("intervals", "first", "height", "capacity", "crossings")},
+    {"nest": ("intervals", "first", "height", "capacity")},
     arrays={"nest": {**_INTERVALS, **_STACK}},
 )
 _CHUNK: Final = 1 << 14
@@ -36,23 +37,24 @@ _CHUNK: Final = 1 << 14
 _MAX_INTERVALS: Final = 1 << 32
 
 
-def compute_parents(start: Integers, end: Integers, parent: Integers, depth: npt.NDArray[np.int32]) -> bool:
+def compute_parents(start: Integers, end: Integers, parent: Integers, depth: npt.NDArray[np.int32]) -> Integers:
     """Find the parent of each interval.
 
     Args:
-        start: Start of each interval, in nesting order. The intervals must not be empty.
+        start: Start of each interval, in nesting order.
         end: End of each interval.
         parent: Array to which the position of the parent of each interval is written, or -1 for an outermost interval.
         depth: Array to which the number of ancestors of each interval is written, including the interval itself.
 
     Returns:
-        Whether any two intervals cross, which means that they overlap and neither contains the other.
+        The positions of the intervals that cross an earlier one, which means that they overlap and neither contains the
+        other.
 
     Raises:
         MemoryError: There are too many intervals, or too many are nested in each other.
     """
     if not len(start):
-        return False
+        return np.zeros(0, np.int64)
     from tracekit.native.arrays import ArraySandbox
 
     if len(start) > _MAX_INTERVALS:
@@ -61,7 +63,8 @@ def compute_parents(start: Integers, end: Integers, parent: Integers, depth: npt
     capacity = _CHUNK
     sizes = dict.fromkeys(_INTERVALS, min(_CHUNK, len(start)))
     arrays = sandbox.allocate("nest", **sizes, **dict.fromkeys(_STACK, capacity))
-    first = height = crossings = 0
+    first = height = 0
+    crossings = []
     while first < len(start):
         if height == capacity:
             stack = {name: arrays[name].copy() for name in _STACK}
@@ -73,8 +76,9 @@ def compute_parents(start: Integers, end: Integers, parent: Integers, depth: npt
         count = here.stop - first
         arrays["start"][:count], arrays["end"][:count] = start[here], end[here]
         sandbox.call("nest", intervals=count, first=first, height=height, capacity=capacity)
-        count, height, more = (sandbox.parameter("nest", name) for name in ("intervals", "height", "crossings"))
+        count, height = (sandbox.parameter("nest", name) for name in ("intervals", "height"))
         here = slice(first, first + count)
         parent[here], depth[here] = arrays["parent"][:count], arrays["depth"][:count]
-        first, crossings = here.stop, crossings + more
-    return crossings > 0
+        crossings.append(np.flatnonzero(arrays["crosses"][:count]) + first)
+        first = here.stop
+    return np.concatenate(crossings)

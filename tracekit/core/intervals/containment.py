@@ -19,7 +19,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
-from tracekit.system.sorting import create_series
+from tracekit.core.series import create_nullable_series
+from tracekit.native.nesting import compute_parents
+from tracekit.system.sorting import create_series, sort_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -177,9 +179,9 @@ def find_shortest_containers(
     if is_candidate is not None and not is_candidate.all():
         rows = _find_parents_of_overlapping_intervals(positions, intervals, is_candidate)
         return pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True).scatter(rows["row"], rows["parent"])
-    ordered = positions.sort("start", "end", "row", descending=[False, True, False])
-    nested = _find_parents_assuming_nesting(ordered)
-    irregular = nested.filter(~pl.col("is_regular")).select("track").unique()
+    order = sort_rows(positions["start"].to_numpy(), -positions["end"].to_numpy()).order
+    ordered = positions if order is None else positions[create_series(order)]
+    nested, irregular = _find_parents_assuming_nesting(ordered)
     crossing = _find_parents_of_overlapping_intervals(positions.join(irregular, on="track", how="semi"), intervals)
     parents = pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True)
     for rows in (nested, crossing, _find_parents_of_equal_intervals(ordered)):
@@ -187,28 +189,18 @@ def find_shortest_containers(
     return parents
 
 
-def _find_parents_assuming_nesting(ordered: pl.DataFrame) -> pl.DataFrame:
-    """Return the parent of each interval under the assumption that intervals of a track never cross.
+def _find_parents_assuming_nesting(ordered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the columns ``row`` and ``parent`` of intervals, assuming that intervals of a track never cross.
 
-    The assumed parent is the last earlier interval whose depth is smaller by one. ``is_regular`` is true if the
-    interval has a positive length, and is contained in its assumed parent or has a depth of 0. If all intervals of a
-    track are regular, the ancestors of an interval are exactly the intervals that are open when it starts. All of them
-    contain the interval, and the one that started last is the shortest.
+    The parent of an interval is then the last earlier one that contains it. The second frame contains the tracks to
+    which the assumption does not apply, as the column ``track``: those on which intervals cross or have no length.
     """
-    position = pl.int_range(pl.len())
-    closed = ordered["end"].sort().search_sorted(ordered["start"], side="right")
-    rows = ordered.with_columns(position.alias("position"), (position - closed.cast(pl.Int64)).alias("level"))
-    outer = rows.select("position", "level", _FIRST_TWIN.alias("parent"), outer_start="start", outer_end="end")
-    outer = outer.with_columns(pl.col("level") + 1)
-    joined = rows.join_asof(outer, on="position", by="level", strategy="backward", check_sortedness=False)
-    contained = (pl.col("outer_start") <= pl.col("start")) & (pl.col("outer_end") >= pl.col("end"))
-    regular = (pl.col("level") == 0) | ((pl.col("level") > 0) & contained.fill_null(value=False))
-    return joined.select(
-        "row",
-        "track",
-        pl.when(pl.col("level") > 0).then("parent").alias("parent"),
-        (regular & (pl.col("start") < pl.col("end"))).alias("is_regular"),
-    )
+    start, end = (ordered[c].to_numpy() for c in ("start", "end"))
+    outer, depth = np.empty(len(start), np.int64), np.empty(len(start), np.int32)
+    crossings = compute_parents(start, end, outer, depth)
+    parent = ordered.select(_FIRST_TWIN).to_series().gather(create_nullable_series(outer))
+    irregular = pl.concat([ordered["track"].gather(crossings), ordered["track"].filter(create_series(start >= end))])
+    return ordered.select("row", parent.alias("parent")), irregular.unique().to_frame("track")
 
 
 def _find_parents_of_overlapping_intervals(

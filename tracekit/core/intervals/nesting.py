@@ -124,7 +124,7 @@ class NestingIndex:
         row, start, end = _sort_nonempty_positions(intervals, axis)
         parent = memory.allocate_zeros(len(row), np.int64)
         depth = memory.allocate_zeros(len(row), np.int32)
-        has_crossings = compute_parents(start, end, parent, depth)
+        has_crossings = len(compute_parents(start, end, parent, depth)) > 0
         memory.release_pages()
         return cls(intervals, axis, row, start, end, parent, depth, has_crossings)
 
