@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit.core.rollup import tables
 from tracekit.core.series import map_categories_expr
-from tracekit.core.trees import Tree, compute_depths
+from tracekit.core.trees import build_range_tree, compute_depths
 from tracekit.errors import MissingTableError
 from tracekit.plots.icicles import METRIC_NAMES
 
@@ -129,7 +129,9 @@ def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> pl.DataFra
     columns = ("range_id", "parent_id", "depth", name.fill_null("").alias("name"))
     rows = ranges.select(*columns, "gpu_time_ns", duration).filter(pl.col("depth") <= MAX_DEPTH).collect()
     metric = "gpu_time_ns" if rows.select((pl.col("gpu_time_ns") > 0).any()).item() else "duration_ns"
-    tree, node = _build_range_tree(rows)
+    numbers = rows.select(parent_id="range_id", up=pl.int_range(pl.len(), dtype=pl.Int64))
+    parent = rows.join(numbers, on="parent_id", how="left", maintain_order="left")["up"]
+    tree, node = build_range_tree(parent, compute_depths(parent), rows["name"])
     totals = pl.DataFrame({"node": node, "value": rows[metric]}).group_by("node")
     values = totals.agg(pl.col("value").sum(), pl.len().cast(pl.Int64).alias("count"))
     nodes = tree.nodes.select(node=pl.int_range(pl.len(), dtype=pl.Int64), parent="up", name="part")
@@ -138,24 +140,6 @@ def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> pl.DataFra
     largest = select_largest_nodes(_set_root_totals(nodes), limit)
     paths = tree.build_paths(nodes=largest["node"]).gather(largest["node"])
     return largest.with_columns(paths.alias("path"), pl.col("name").cast(pl.String), metric=pl.lit(metric))
-
-
-def _build_range_tree(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:
-    """Return the tree of the names of ranges, and the node of each range.
-
-    Args:
-        rows: The columns ``range_id``, ``parent_id``, ``depth`` and ``name``.
-    """
-    numbers = rows.select(parent_id="range_id", up=pl.int_range(pl.len(), dtype=pl.Int64))
-    parents = rows.join(numbers, on="parent_id", how="left", maintain_order="left")["up"]
-    tree, nodes = Tree.create_with_root(), pl.zeros(rows.height, pl.Int64, eager=True)
-    levels = rows.select("depth", row=pl.int_range(pl.len())).partition_by("depth", as_dict=True, include_key=False)
-    for depth in sorted(levels):
-        level = levels[depth]["row"]
-        above = nodes.gather(parents.gather(level)).fill_null(0)
-        tree, children = tree.add_children(pl.DataFrame({"up": above, "part": rows["name"].gather(level)}))
-        nodes = nodes.scatter(level, children)
-    return tree, nodes
 
 
 def _set_root_totals(nodes: pl.DataFrame) -> pl.DataFrame:
