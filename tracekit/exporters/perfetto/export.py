@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.exporters.perfetto.wire import Numbers
-    from tracekit.exporters.timeline.blocks import TableRows
+    from tracekit.exporters.timeline.blocks import Categories, TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.registry.interface import AlignedTraces, Progress, View
@@ -97,6 +97,7 @@ class TraceWriter:
         self._file = file
         self._encoder = PacketEncoder()
         self._sequences = 0
+        self._categories: Categories = {}
         self._uuids = TrackUuids()
         self._sequence = self._create_sequence()
         clock = encode_clock_packet(self._sequence.number, origin_utc_ns)
@@ -105,6 +106,7 @@ class TraceWriter:
 
     def write_and_count_events(self, tables: Tables, layout: Layout, flows: FlowTable) -> Iterator[int]:
         """Write the tracks, events and flows of a trace, and yield the number of events of each kind."""
+        self._categories = {}
         self._file.write(encode_track_packets(layout.lanes, self._create_sequence().number, self._uuids))
         lane_uuids = self._uuids.get_lane_uuids(layout.lanes)
         self._sequence = self._create_sequence()
@@ -115,7 +117,7 @@ class TraceWriter:
         self, tables: Tables, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
         """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""
-        rows_of_kind = {kind: read_rows(tables, kind) for kind in stage}
+        rows_of_kind = {kind: read_rows(tables, kind, categories=self._categories) for kind in stage}
         ends, empty = _read_ends_of_nonempty_and_empty_slices(rows_of_kind, layout)
         self._write_ends(ends, lane_uuids)
         del ends

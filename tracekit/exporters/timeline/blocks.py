@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tracekit.system.sorting import Array
 
+    Categories = dict[tuple[object, ...], tuple[pa.Array, pl.Series]]
+
 _SELECTED_SPAN = 1 << 18
 """Minimum number of consecutive rows from which selected rows are read. Many small reads would take longer."""
 _STRINGS_PER_ROW, _MIN_STRINGS = 2, 1 << 10
@@ -53,13 +55,21 @@ class TableRows:
         dictionaries: The dictionaries of each column that is dictionary-encoded.
     """
 
-    def __init__(self, table: pa.Table, condition: pl.Expr | None = None, *, has_categories: bool = True) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        condition: pl.Expr | None = None,
+        *,
+        has_categories: bool = True,
+        categories: Categories | None = None,
+    ) -> None:
         """Find the rows that meet a condition.
 
         Args:
             table: The table that contains the rows.
             condition: The condition, or None to select all rows.
             has_categories: Whether to convert all string columns to Categorical, for ``read_block``.
+            categories: The dictionaries that were converted before, to which those of this table are added.
         """
         self.table = table
         self.dictionaries = {
@@ -67,7 +77,7 @@ class TableRows:
             for name in table.column_names
             if pa.types.is_dictionary(table[name].type)
         }
-        self._categories: dict[tuple[str | int, ...], pl.Series] = {}
+        self._categories: Categories = {} if categories is None else categories
         if has_categories:
             self._cache_dictionaries([] if condition is None else condition.meta.root_names())
             self._cache_dictionaries(table.column_names)
@@ -149,12 +159,10 @@ class TableRows:
         """Convert a chunk of a dictionary column to a Categorical series."""
         codes = cast("pl.Series", pl.from_arrow(chunk.indices))
         values = chunk.dictionary
-        addresses = (0 if buffer is None else buffer.address for buffer in values.buffers())
-        key = name, len(values), values.offset, *addresses
+        key = name, *_identify_buffers(values)
         if key not in self._categories:
-            strings = pl.Series(name, cast("pl.Series", pl.from_arrow(values)), pl.String)
-            self._categories[key] = strings.cast(pl.Categorical)
-        return self._categories[key].gather(codes)
+            self._categories[key] = values, _convert_strings(values).alias(name).cast(pl.Categorical)
+        return self._categories[key][1].gather(codes)
 
 
 class ColumnDictionaries(NamedTuple):

@@ -149,7 +149,7 @@ def _select_example_rows(rows: BlockRows, names: Sequence[str], codes: Codes, co
     for block in iterate_row_blocks(rows.height):
         examples[codes[block]] = np.arange(block.start, block.stop)
     frames = [rows.read_block(slice(0, 0), names)]
-    order = np.argsort(examples)
+    order = np.argsort(examples, kind="stable")  # fast for rows that are almost in order
     ordered = examples[order]
     for block in iterate_row_blocks(rows.height):
         first, stop = np.searchsorted(ordered, [block.start, block.stop]).tolist()

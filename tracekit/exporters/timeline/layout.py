@@ -35,7 +35,7 @@ from tracekit.system.sorting import create_series, group_row_numbers, iterate_ro
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.exporters.timeline.blocks import BlockRows
+    from tracekit.exporters.timeline.blocks import BlockRows, Categories
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.tracks import Placement, Track
     from tracekit.registry.tables import Tables
@@ -254,9 +254,12 @@ def read_events(tables: Tables, kind: EventKind) -> pl.DataFrame:
     return pl.DataFrame() if frame is None else frame.collect()
 
 
-def read_rows(tables: Tables, kind: EventKind, *, has_categories: bool = True) -> TableRows:
+def read_rows(
+    tables: Tables, kind: EventKind, *, has_categories: bool = True, categories: Categories | None = None
+) -> TableRows:
     """Return the events of a kind as rows that can be read in blocks, with the columns needed to draw them."""
-    return _open_table_rows(tables, kind, _list_columns_of_kind(tables, kind), has_categories=has_categories)
+    names = _list_columns_of_kind(tables, kind)
+    return _open_table_rows(tables, kind, names, has_categories=has_categories, categories=categories)
 
 
 def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
@@ -313,12 +316,18 @@ def _read_positions(tables: Tables, kind: EventKind) -> TableRows:
 
 
 def _open_table_rows(
-    tables: Tables, kind: EventKind, names: Sequence[str], *, has_categories: bool = True
+    tables: Tables,
+    kind: EventKind,
+    names: Sequence[str],
+    *,
+    has_categories: bool = True,
+    categories: Categories | None = None,
 ) -> TableRows:
     """Return the given columns of the events of a kind, and the columns that ``kind.where`` uses, in schema order."""
     needed = {*names, *batches.list_column_names(kind.where)}
     columns = [n for n in tables.schema(kind.table).names if n in needed]
-    return TableRows(read_chunks(tables, kind.table, columns), kind.where, has_categories=has_categories)
+    table = read_chunks(tables, kind.table, columns)
+    return TableRows(table, kind.where, has_categories=has_categories, categories=categories)
 
 
 def _find_first_start_and_detect_unclosed(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
