@@ -36,7 +36,7 @@ from tracekit.core.ops.dialect import (
 from tracekit.core.ops.op_names import OpNames
 from tracekit.core.ops.step_names import remove_star_expr
 from tracekit.core.relations import THREAD
-from tracekit.core.series import map_categories_expr, match_categories_expr
+from tracekit.core.series import match_categories_expr
 from tracekit.core.trees import find_roots
 from tracekit.errors import warn
 
@@ -56,8 +56,6 @@ _CALL = {
 }
 _LOCATION = {"text": pl.String(), "path": pl.String(), "stack_trace": pl.String()}
 _EVALUATES = "autograd::engine::evaluate_function: "
-_SIZES, _INPUT_IDS = ", sizes = [", ", input_op_ids = ["
-_SHAPES = r", sizes = (\[[\[\]\d, ]*\])"
 _ARGUMENTS = r", (?:seq = |op_id = |sizes = \[|input_op_ids = \[)"
 _SCOPE = r"[.#]"
 _QUALIFIED = r"^[a-z_]\w*(?:::\w+)+$"
@@ -285,19 +283,6 @@ def name_without_arguments_expr(range_name: pl.Expr) -> pl.Expr:
     """Return an expression for the name of a range without the arguments of the op."""
     name = range_name.cast(pl.Binary)
     return name.bin.head(range_name.str.find(_ARGUMENTS).fill_null(name.bin.size())).cast(pl.String)
-
-
-def input_shapes_expr(range_name: pl.Expr) -> pl.Expr:
-    """Return an expression for the input shapes in the name of a range, as JSON (Categorical).
-
-    The result is null if the name contains no shapes. The shapes are cut out of the name before they are parsed,
-    because they have fewer distinct values than the name.
-    """
-    name = range_name.cast(pl.Binary)
-    start, stop = (range_name.str.find(c, literal=True).cast(pl.Int64) for c in (_SIZES, _INPUT_IDS))
-    length = pl.when(stop > start).then(stop).otherwise(name.bin.size().cast(pl.Int64)) - start
-    argument = name.bin.slice(start, length).cast(pl.String).cast(pl.Categorical)
-    return map_categories_expr(argument, lambda a: a.str.extract(_SHAPES).str.replace_all(" ", ""))
 
 
 def _compute_framework_op_mask(parent: pl.Series, has_op_name: pl.Series, may_have_op_name: pl.Series) -> pl.Series:

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.core.ops import emit_nvtx
+from tracekit.core.ops.op_names import OpNames
 from tracekit.core.series import map_categories_expr, match_categories_expr
 from tracekit.core.work.call import MAX_NUMBER, OpCall, Shape
 from tracekit.core.work.formulas import has_formula_expr
@@ -51,13 +52,16 @@ def parse_names(texts: pl.Series) -> pl.DataFrame:
         One row per name of an op with a formula: ``text``, ``op`` (qualified name of the op), and ``shapes``, ``types``
         and ``values`` (JSON, null if the name does not contain them).
     """
-    text, op, unknown = pl.col("string"), pl.col("op"), pl.lit(None, pl.String)
+    op, unknown = pl.col("op"), pl.lit(None, pl.String)
     strings = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)}).drop_nulls("string")
-    markers = strings.filter(text.str.starts_with(_PYPROF))
-    plain = strings.filter(~text.str.starts_with(_PYPROF))
-    plain = plain.with_columns(op=emit_nvtx.name_without_arguments_expr(text).cast(pl.Categorical))
-    plain = plain.filter(match_categories_expr(op, _may_have_formula_expr))
-    named = [plain.select("text", "op", shapes=emit_nvtx.input_shapes_expr(text), types=unknown, values=unknown)]
+    is_marker = strings["string"].str.starts_with(_PYPROF)
+    markers, plain = strings.filter(is_marker), strings.filter(~is_marker)
+    parsed = OpNames.parse(plain["string"])
+    may_have_formula = parsed.names.select(_may_have_formula_expr(pl.col("name"))).to_series()
+    columns = {"op": parsed.names["name"].cast(pl.Categorical).gather(parsed.rows["name"])}
+    columns["shapes"] = parsed.gather_input_shapes()
+    plain = plain.with_columns(**columns).filter(may_have_formula.gather(parsed.rows["name"]))
+    named = [plain.select("text", "op", "shapes", types=unknown, values=unknown)]
     if markers.height:
         named.append(_parse_markers(markers).with_columns(pl.col("op", "shapes").cast(pl.Categorical)))
     qualified = pl.when(pl.col("shapes").is_not_null()).then(map_categories_expr(op, _qualify_expr)).otherwise("op")
