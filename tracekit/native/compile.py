@@ -44,7 +44,6 @@ _DATA_SECTION = 11
 
 _MODULES = (
     "tracekit.native.alignment",
-    "tracekit.native.deflate",
     "tracekit.native.combinations",
     "tracekit.native.lines",
     "tracekit.native.nesting",

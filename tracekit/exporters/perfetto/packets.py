@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from tracekit.exporters.perfetto.wire import (
     encode_length_delimited,
     encode_varint,
 )
-from tracekit.native.deflate import Compressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,12 +65,11 @@ def encode_track_packets(lanes: LaneRegistry, sequence_number: int, uuids: Track
 class PacketCompression:
     """Compression of a Perfetto file: each batch of packets becomes one packet, which readers decompress."""
 
-    def __init__(self) -> None:
-        self._compressor = Compressor()
+    LEVEL = 1
 
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Return a packet with the compressed batch, or the batch itself if compression does not make it smaller."""
-        content = self._compressor.compress(data)
+        content = zlib.compress(data, self.LEVEL)
         field = encode_length_delimited(encode_field_tag("TracePacket", "compressed_packets"), content)
         compressed = encode_length_delimited(encode_field_tag("Trace", "packet"), field)
         return compressed if len(compressed) < len(data) else data

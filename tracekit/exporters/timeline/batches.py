@@ -152,18 +152,17 @@ class GzipCompression:
 
     HEAD = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
     """Header of the gzip member: deflate, no file name, no time, fastest level, unknown system."""
+    LEVEL = 1
 
     def __init__(self) -> None:
-        from tracekit.native.deflate import Compressor  # imports wasmtime
-
-        self._compressor = Compressor()
         self._head = self.HEAD
         self._crc = 0
         self._size = 0
 
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Return a batch compressed with deflate."""
-        return self._compressor.compress_to_blocks(data)
+        deflate = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
 
     def finish_batch(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
         """Return the compressed bytes of the next batch, and update the checksum and the size of the gzip file.
@@ -177,9 +176,8 @@ class GzipCompression:
 
     def finish(self) -> bytes:
         """Return the end of the gzip file: the last deflate block, the checksum, and the uncompressed size."""
-        from tracekit.native.deflate import LAST_BLOCK
-
-        return LAST_BLOCK + self._crc.to_bytes(4, "little") + (self._size % (1 << 32)).to_bytes(4, "little")
+        last = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush()
+        return last + self._crc.to_bytes(4, "little") + (self._size % (1 << 32)).to_bytes(4, "little")
 
 
 class BatchFile:
