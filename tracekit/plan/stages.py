@@ -36,6 +36,7 @@ KERNELS = "kernels"
 METRIC_DOC = "Metric of Nsight Compute, in base units."
 GRAPH_NODES = "graph_nodes"
 GRAPH = (GRAPH_NODES, "graph_edges")
+_NUMBER_BYTES = 8
 ROLLED_UP = ("ops", "op_instances", "iterations", "group_nodes")
 
 
@@ -64,6 +65,10 @@ class Stage(CachedTables):
             name: Name of the table.
             columns: Names of the requested added columns. The result may contain more added columns.
         """
+
+    def group_columns(self, name: str, columns: Sequence[str]) -> Sequence[Sequence[str]]:
+        """Return groups of added columns. Each group is computed and, if it is large, stored before the next one."""
+        return [columns]
 
     @abstractmethod
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -109,8 +114,9 @@ class Stage(CachedTables):
             if missing := [c for c in added if c not in cached]:
                 check_polars_can_run()
                 self.prefetch({name: columns})
-                cached.update(self._check_computed_columns(name, self.compute(name, missing)))
-                memory.release_pages()
+                for group in self.group_columns(name, missing):
+                    cached.update(self._check_computed_columns(name, self.compute(name, group)))
+                    memory.release_pages()
             arrays = {c: cached[c] for c in added}
         if len(arrays) < len(set(columns)):
             others = [c for c in dict.fromkeys(columns) if c not in arrays]
@@ -246,6 +252,14 @@ class Correlated(Stage):
         if count_rows(self._base, name) and (not has_calls or count_rows(self._base, "api_calls")):
             return self._correlation.compute_columns(name, columns).to_arrow()
         return self._compute_uncorrelated_columns(name, columns)
+
+    def group_columns(self, name: str, columns: Sequence[str]) -> Sequence[Sequence[str]]:
+        """Return the columns of large tables of activities and ranges one by one, but those of captures together."""
+        is_divisible = name == RANGES or name in schemas.list_tables("activity")
+        if not is_divisible or not memory.is_large(count_rows(self._base, name) * _NUMBER_BYTES):
+            return [columns]
+        captured = [c for c in columns if c in schemas.LAYER_COLUMNS]
+        return [*([c] for c in columns if c not in captured), *([captured] if captured else [])]
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return which columns correlation reads to compute added columns of a table: column names by table name."""
