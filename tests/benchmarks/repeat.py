@@ -1,7 +1,9 @@
-"""Large captures made of small real ones: ``python repeat.py SOURCE TARGET TIMES``.
+"""Large captures made of small ones: ``python repeat.py SOURCE TARGET TIMES [continue]``.
 
 A report repeats its blocks of events; an export repeats the rows of the tables that those events become, in the same
 order. So both forms of one capture stay the same capture.
+
+``continue_export`` makes a longer capture: each copy of the events follows the one before in time, with ids of its own.
 """
 
 from __future__ import annotations
@@ -34,6 +36,12 @@ TABLES = (
     *("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS"),
     *("CUDA_GPU_MEMORY_USAGE_EVENTS", "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"),
 )
+TIMED_TABLES = (
+    *("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS"),
+    *("CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
+)
+DEFINITIONS = (33, 75)
+"""Types of NVTX events that name categories and domains."""
 OPENMP = "OPENMP_EVENT_KIND_"
 
 
@@ -89,6 +97,28 @@ def export(source: Path, target: Path, times: int) -> None:
         large.commit()
 
 
+def continue_export(source: Path, target: Path, times: int) -> None:
+    """Repeat the events of an export one after the other in time."""
+    with contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as small:
+        small.execute("VACUUM INTO ?", (str(target),))
+    with contextlib.closing(sqlite3.connect(target)) as large:
+        large.execute("PRAGMA journal_mode = OFF")
+        (span,) = large.execute("SELECT max(duration) FROM ANALYSIS_DETAILS").fetchone()
+        (ids,) = large.execute("SELECT max(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
+        moved = {"start": span, "end": span, "correlationId": ids, "rangeId": ids}
+        for table in TIMED_TABLES:
+            columns = [name for _, name, *_ in large.execute(f"PRAGMA table_info({table})")]
+            values = ", ".join(f'"{name}" + {moved[name]} * ?1' if name in moved else f'"{name}"' for name in columns)
+            (rows,) = large.execute(f"SELECT max(rowid) FROM {table}").fetchone()
+            is_event = f"rowid <= {rows}" + (f" AND eventType NOT IN {DEFINITIONS}" if "eventType" in columns else "")
+            for copy in range(1, times):
+                large.execute(
+                    f"INSERT INTO {table} SELECT {values} FROM {table} WHERE {is_event} ORDER BY rowid", (copy,)
+                )
+        large.execute("UPDATE ANALYSIS_DETAILS SET duration = duration * ?1, stopTime = stopTime * ?1", (times,))
+        large.commit()
+
+
 def _changed(data: memoryview, change: Callable[[int, int], int]) -> bytes:
     """Write a message again with some of its numbers changed."""
 
@@ -101,5 +131,5 @@ def _changed(data: memoryview, change: Callable[[int, int], int]) -> bytes:
 
 
 if __name__ == "__main__":
-    made = export if sys.argv[1].endswith(".sqlite") else report
+    made = continue_export if sys.argv[4:] else export if sys.argv[1].endswith(".sqlite") else report
     made(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

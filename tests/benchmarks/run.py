@@ -1,7 +1,7 @@
 """``make bench``: tracekit against a peer or a plain baseline, with the same files in the same run.
 
-``make bench JOB=text`` runs the jobs whose names contain the text. ``SIZES=1,20`` are the sizes of the job `growth`, in
-millions of kernels. ``JOB=memory`` runs each command, with ``--memory`` of ``LIMIT_MB=500``. ``JOB=diff`` compares
+``make bench JOB=text`` runs the jobs whose names contain the text. ``JOB=growth`` runs each command with exports of
+``SIZES=0.25,1`` million events, and with ``--memory`` of ``LIMIT_MB=400``. ``JOB=diff`` compares
 ``PAIRS=100`` pairs of runs. It takes minutes, and therefore runs only if it is named. ``JOB=why`` compares the savings
 that ``tracekit why`` predicts with true ones; ``TRUTH=FOLDER:FOLDER`` are folders with further captures.
 
@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 import deep
 import growth
 import kineto
-import memory
 import ncu
 import ncu_rep
 import startup
@@ -49,8 +48,9 @@ EVENTS_OF_OMP, EVENTS_OF_UM = 846, 1663
 SAMPLES = float(os.environ.get("SAMPLES", "2000000"))
 EVENTS_OF_1_MB = 25_000
 PAIRS = int(os.environ.get("PAIRS", "100"))
-LIMIT_MB = int(os.environ.get("LIMIT_MB", "500"))
-SIZES = [int(float(n) * 1e6) for n in os.environ.get("SIZES", "0.2,0.5,1,2").split(",")]
+LIMIT_MB = int(os.environ.get("LIMIT_MB", "400"))
+SIZES = [int(float(n) * 1e6) for n in os.environ.get("SIZES", "0.25,1").split(",")]
+EVENTS_OF_100_K_KERNELS = 250_000
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,8 @@ JOBS = [
     ),
 ]
 VIEWER = "viewer: time to the verdict, weight of pages, memory"
-GROWTH = "growth: time and memory by number of kernels"
+GROWTH = "growth: time and memory of each command by number of events"
 PLANTED = "diff: kernels that became slower"
-MEMORY = "memory: peak of each command"
 WHY = "why: predicted and true savings"
 HEADER = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
 NOTES = """
@@ -132,7 +131,7 @@ the imports of pyarrow and polars. importtime.txt lists all imports.
 def main(part: str = "") -> int:
     """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
     jobs = [job for job in JOBS if part.casefold() in job.name.casefold()]
-    listed = (GROWTH, VIEWER, MEMORY, WHY, *([PLANTED] if part else []))
+    listed = (GROWTH, VIEWER, WHY, *([PLANTED] if part else []))
     others = [name for name in listed if part.casefold() in name]
     if not jobs and not others:
         names = [*(job.name for job in JOBS), *listed]
@@ -159,19 +158,14 @@ def measured_lines(jobs: list[Job], others: list[str]) -> Iterator[str]:
         yield from ("| " + " | ".join(cells_of(job)) + " |" for job in jobs)
         yield NOTES.format(runs=RUNS, budget=BUDGET_S)
     if GROWTH in others:
-        yield "Read, correlated and rolled up, by number of kernels:"
+        yield "Each command, by number of events:"
         yield ""
-        yield from growth.measured(SIZES, one, OUT)
+        yield from growth.measured({events: grown(events) for events in SIZES}, LIMIT_MB, OUT)
         yield ""
     if VIEWER in others:
         yield "The viewer on a capture of 1 M events, and the weight of pages of small captures:"
         yield ""
         yield from module_lines("tests.benchmarks.view", str(one(KERNELS_OF_1_M_EVENTS)))
-        yield ""
-    if MEMORY in others:
-        yield f"The commands on {KERNELS / 1e6:.1f} M kernels, as many calls and half as many ranges:"
-        yield ""
-        yield from memory.measured(two(), LIMIT_MB)
         yield ""
     if PLANTED in others:
         yield "Pairs of runs of one program, 40 iterations each, compared with `tracekit.diff`:"
@@ -245,15 +239,25 @@ def samples() -> Path:
     return path
 
 
+def grown(events: int) -> Path:
+    """Continue a generated export of two processes until it has about so many events, once."""
+    source = generate("two_processes", 100_000, "--procs", "2")
+    return make(OUT / f"grown_{events}.sqlite", source, events // EVENTS_OF_100_K_KERNELS, "continue")
+
+
 def repeated(name: str, events: int, events_of_capture: int = EVENTS_OF_TRAIN_AMP) -> Path:
     """Repeat the events of a real capture until there are about so many, once."""
     source = ROOT / "fixtures" / name
-    path = OUT / f"{source.stem}_{events}{source.suffix}"
+    return make(OUT / f"{source.stem}_{events}{source.suffix}", source, events // events_of_capture + 1)
+
+
+def make(path: Path, source: Path, times: int, *options: str) -> Path:
+    """Make a capture of the events of another one with repeat.py, once."""
     if not path.exists():
         made = path.with_name(f"making_{path.name}")
         made.unlink(missing_ok=True)
         program = Path(__file__).with_name("repeat.py")
-        subprocess.run([sys.executable, program, source, made, str(events // events_of_capture + 1)], check=True)
+        subprocess.run([sys.executable, program, source, made, str(times), *options], check=True)
         made.rename(path)
     return path
 
