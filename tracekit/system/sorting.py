@@ -159,15 +159,6 @@ def sort_rows(*keys: Array) -> SortedRows:
     return SortedRows(order, ordered)
 
 
-def sort_in_place(values: Array) -> None:
-    """Sort an array of integers in place.
-
-    Small arrays are sorted by merging, which is fast for integers that are almost in order. Merging needs additional
-    memory, so large arrays are sorted with the default algorithm of NumPy.
-    """
-    values.sort(kind=None if memory.is_large(values.nbytes) else "stable")
-
-
 def is_sorted(*keys: Array) -> bool:
     """Return whether rows are in ascending order of one or more keys."""
     rows = len(keys[0])

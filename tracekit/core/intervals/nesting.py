@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
     RowNumbers = NDArray[np.uint32]
-_STEPS = 8
+_STEPS = 16
 
 
 class MaximumTree(NamedTuple):
