@@ -5,27 +5,39 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import polars as pl
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.helpers import small_blocks
-from tracekit.exporters.timeline import layout
+from tracekit.native import lanes
+from tracekit.native.lanes import LaneSweep
 
 Slice = tuple[int, int]
 
 slices = st.lists(st.tuples(st.integers(-5, 25), st.integers(0, 9)).map(lambda s: (s[0], s[0] + s[1])), max_size=24)
 
 
+Swept = tuple[list[int], list[int], LaneSweep]
+
+
+def sweep(rows: list[Slice], tracks: list[int] | None = None, *, nests: bool = False) -> Swept:
+    """The number of open slices at the start of each slice, its lane, and the sweep."""
+    swept = LaneSweep(max(tracks or [0]) + 1, nests=nests)
+    order = sorted(range(len(rows)), key=lambda i: (rows[i][0], -extent(rows[i])[1]))
+    starts, ends = (np.array([rows[i][n] for i in order], np.int64) for n in (0, 1))
+    slices = starts, ends, np.array([(tracks or [0] * len(rows))[i] for i in order], np.uint32)
+    size = 5 if len(rows) < 100 else 5000
+    blocks = [tuple(values[n : n + size] for values in slices) for n in range(0, len(rows), size)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "_CHUNK_ROWS", 2 if len(rows) < 100 else 1000)
+        depths = [swept.find_overlaps(*block).tolist() for block in blocks]
+        swept.finish_overlaps()
+        assigned = [swept.assign_lanes(*block).tolist() for block in blocks]
+    by_row = [dict(zip(order, itertools.chain(*values), strict=True)) for values in (depths, assigned)]
+    return *([values[i] for i in range(len(rows))] for values in by_row), swept
+
+
 def assigned(rows: list[Slice], *, nests: bool = False) -> list[int]:
-    start, end = (pl.Series([row[i] for row in rows], dtype=pl.Int64) for i in (0, 1))
-    with small_blocks(4):
-        return layout.assign_lanes(start, end, nests=nests).to_list()
-
-
-def times(rows: list[Slice]) -> tuple[np.ndarray, np.ndarray]:
-    """The starts and the ends of slices."""
-    start, end = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
-    return start, end
+    return sweep(rows, nests=nests)[1]
 
 
 def extent(row: Slice) -> Slice:
@@ -87,18 +99,31 @@ def test_where_slices_nest_only_what_crosses_is_spread(rows: list[Slice]) -> Non
 @example([(0, 9), (2, 9), (2, 9), (9, 12)])
 @example([(0, 0), (0, 5), (4, 5), (5, 9), (4, 6)])
 def test_slices_that_do_not_cross_are_nested(rows: list[Slice]) -> None:
-    with small_blocks(4):
-        nested = layout.are_nested_or_disjoint(*times(rows))
-    assert nested == (not any(cross(a, b) for a, b in itertools.combinations(rows, 2)))
+    depths, _, swept = sweep(rows)
+    assert swept.has_crossings == any(cross(a, b) for a, b in itertools.combinations(rows, 2))
+    order = sorted(range(len(rows)), key=lambda i: (rows[i][0], -extent(rows[i])[1]))
+    for n, i in enumerate(order):
+        assert depths[i] == sum(extent(rows[j])[1] > rows[i][0] for j in order[:n])
 
 
-@given(slices)
-def test_what_is_not_crowded_does_not_overlap(rows: list[Slice]) -> None:
-    with small_blocks(4):
-        crowded = layout.may_overlap(*times([extent(row) for row in rows]))
-    assert crowded or not any(overlap(a, b) for a, b in itertools.combinations(rows, 2))
+@given(slices, st.data())
+def test_tracks_do_not_affect_one_another(rows: list[Slice], data: st.DataObject) -> None:
+    tracks = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
+    depths, assigned_lanes, swept = sweep(rows, tracks, nests=True)
+    for track in set(tracks):
+        chosen = [i for i in range(len(rows)) if tracks[i] == track]
+        alone = sweep([rows[i] for i in chosen], nests=True)
+        assert ([depths[i] for i in chosen], [assigned_lanes[i] for i in chosen]) == alone[:2]
+        assert swept.lane_counts[track] == max(alone[1]) + 1
 
 
-def test_a_hundred_thousand_overlapping_slices_need_one_lane_more() -> None:
-    start = pl.int_range(0, 200_000, 2, eager=True)
-    assert layout.assign_lanes(start, start + 3).to_list() == [0, 1] * 50_000
+def test_many_overlapping_slices() -> None:
+    """One after the other they need one lane more, and all at once as many lanes as there are slices."""
+    assert assigned([(n, n + 3) for n in range(0, 40_000, 2)]) == [0, 1] * 10_000
+    assert assigned([(n, 40_000) for n in range(20_000)]) == list(range(20_000))
+
+
+def test_unknown_tracks_are_an_error() -> None:
+    one = np.ones(1, np.int64)
+    with pytest.raises(ValueError, match="unknown track"):
+        LaneSweep(1, nests=False).find_overlaps(one, one, one.astype(np.uint32))

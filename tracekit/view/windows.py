@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import TracekitError
-from tracekit.exporters.timeline import layout
-from tracekit.system.sorting import create_series
+from tracekit.native.lanes import LaneSweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -124,20 +123,17 @@ def arrange_lanes(starts: Array, ends: Array, rows: Array, codes: Array, *, nest
     order = np.lexsort((-ends, starts)) if np.any(starts[1:] <= starts[:-1]) else None
     if order is not None:
         starts, ends, rows, codes = starts[order], ends[order], rows[order], codes[order]
-    if not layout.may_overlap(starts, ends):
+    sweep, slices = LaneSweep(1, nests=False), (starts, ends, np.zeros(len(starts), np.uint32))
+    lanes = sweep.find_overlaps(*slices)
+    if not lanes.any():
         return Lanes(np.array([0, len(starts)]), starts, ends, rows, codes)
-    lanes = _assign_lanes(starts, ends, nests=nests)
+    sweep.finish_overlaps()
+    if not nests or sweep.has_crossings:
+        lanes = sweep.assign_lanes(*slices)
     order = np.argsort(np.minimum(lanes, MAX_LANES - 1), kind="stable")
     sizes = np.bincount(np.minimum(lanes, MAX_LANES - 1))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return Lanes(offsets, starts[order], ends[order], rows[order], codes[order])
-
-
-def _assign_lanes(starts: Array, ends: Array, *, nests: bool) -> Array:
-    """Return the lane of each event. The events must be ordered by start and then by descending end."""
-    if nests and layout.are_nested_or_disjoint(starts, ends):
-        return layout.Depths.from_slices(starts, np.maximum(ends, starts + 1)).opened
-    return layout.assign_lanes(create_series(starts), create_series(ends)).to_numpy()
 
 
 def iterate_lanes_in_window(lanes: Lanes, window: TimeWindow) -> Iterator[slice]:

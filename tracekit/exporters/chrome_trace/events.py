@@ -29,7 +29,7 @@ from tracekit.native.combinations import CombinationFinder
 from tracekit.native.lines import LineField, LineWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tracekit.exporters.timeline.batches import FileClock
     from tracekit.exporters.timeline.blocks import RowBatch, TableRows
@@ -177,7 +177,7 @@ class EventFormatter:
 
     def _read_strings(self, expression: pl.Expr, batch: RowBatch, finder: CombinationFinder) -> _Strings:
         """Return the values of an expression as strings. Other values than strings are formatted as text."""
-        names, key = list(dict.fromkeys(list_column_names(expression))), id(expression)
+        names, key, table = list(dict.fromkeys(list_column_names(expression))), id(expression), self._rows.table
         if key not in self._defaults:
             self._defaults[key] = _Default.of_expression(expression, batch.read_frame(names))
         default = self._defaults[key]
@@ -193,8 +193,8 @@ class EventFormatter:
                     self._known[key] = strings.alias(names[0]).to_frame().select(expression.cast(pl.String)).to_series()
                 codes = np.minimum(batch.read_codes(names[0]), np.uint32(dictionaries.string_count))
                 return _Strings.from_series(self._known[key], codes)
-        elif (keys := _list_keys(batch, names)) is not None:
-            combinations = finder.find(keys)
+        elif all(name in self._rows.dictionaries or pa.types.is_primitive(table[name].type) for name in names):
+            combinations = finder.find(batch.read_keys(names))
             if len(combinations.first_rows) * _ROWS_PER_STRING <= max(batch.height, _MIN_ROWS):
                 frame = batch.take(combinations.first_rows).read_frame(names)
                 return _Strings.from_series(frame.select(expression.cast(pl.String)).to_series(), combinations.codes)
@@ -219,24 +219,6 @@ class _Default(NamedTuple):
         text: str | None = columns.clear(1).select(expression.cast(pl.String)).item()
         plain = pl.col(columns.columns[0]).cast(pl.String)
         return cls(text, expression.meta.eq(plain if text is None else pl.coalesce(plain, pl.lit(text))))
-
-
-def _list_keys(batch: RowBatch, names: Sequence[str]) -> list[Array] | None:
-    """Return columns of 64-bit integers that are equal in rows with equal values, or None if a column has strings."""
-    keys: list[Array] = []
-    for name in names:
-        if name in batch.rows.dictionaries:
-            keys.append(batch.read_codes(name).astype(np.int64))
-            continue
-        column = batch.read_frame([name]).to_series()
-        if column.dtype == pl.String:
-            return None
-        if column.null_count():
-            keys.append(column.is_null().to_numpy().astype(np.int64))
-            column = column.fill_null(0) if column.dtype != pl.Boolean else column.fill_null(value=False)
-        values = column.to_numpy()
-        keys.append(values.view(np.int64) if values.dtype == np.float64 else values.astype(np.int64))
-    return keys
 
 
 def format_flows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -293,6 +292,25 @@ class RowBatch(NamedTuple):
         codes = self.rows.dictionaries[name].read_codes(self._slice_column(name))
         return codes if self.numbers is None else codes[self.numbers]
 
+    def read_keys(self, names: Sequence[str]) -> list[Array]:
+        """Return columns of 64-bit integers that are equal in rows whose values in the named columns are equal.
+
+        Columns of strings must be dictionary-encoded. Different codes may have the same string.
+        """
+        keys: list[Array] = []
+        for name in names:
+            if name in self.rows.dictionaries:
+                keys.append(self.read_codes(name).astype(np.int64))
+                continue
+            column = self._read_column(name)
+            column = column.cast(pl.Int64) if column.dtype == pl.Boolean else column
+            if column.null_count():
+                keys.append(column.is_null().to_numpy().astype(np.int64))
+                column = column.fill_null(0)
+            values = column.to_numpy()
+            keys.append(values.view(np.int64) if values.dtype == np.float64 else values.astype(np.int64))
+        return keys
+
     def _read_column(self, name: str) -> pl.Series:
         if name in self.rows.dictionaries:
             return self.rows.dictionaries[name].take(self.read_codes(name))
@@ -360,35 +378,6 @@ class RowsWithColumn(NamedTuple):
     def is_all_null(self, name: str) -> bool:
         """Return whether a column is null in all rows."""
         return name != self.name and self.rows.is_all_null(name)
-
-
-class JoinedRows(NamedTuple):
-    """The concatenated rows of several tables."""
-
-    parts: list[TableRows]
-
-    @property
-    def height(self) -> int:
-        """Number of rows."""
-        return sum(part.height for part in self.parts)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Names of the columns that all tables have."""
-        return [n for n in self.parts[0].columns if all(n in part.columns for part in self.parts)]
-
-    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
-        """Return the given columns of consecutive rows."""
-        frames = []
-        for start, part in zip(self.compute_table_offsets(), self.parts, strict=False):
-            first, stop = max(rows.start - start, 0), min(rows.stop - start, part.height)
-            if first < stop:
-                frames.append(part.read_block(slice(first, stop), names))
-        return pl.concat(frames) if frames else self.parts[0].read_block(slice(0, 0), names)
-
-    def compute_table_offsets(self) -> list[int]:
-        """Return the row number of the first row of each table, followed by the total number of rows."""
-        return list(itertools.accumulate((part.height for part in self.parts), initial=0))
 
 
 def evaluate_expression(rows: BlockRows, expression: pl.Expr, dtype: type) -> Array:

@@ -1,21 +1,9 @@
-"""Assign every event to a track and a lane before the first event is written.
-
-Assign the overlapping slices of a track to lanes, so that no viewer drops a slice.
-
-Slices on the same lane never overlap. An *overlap group* is a maximal sequence of slices, ordered by start, in which
-each slice after the first starts while an earlier slice is open. A slice that overlaps no other slice is on lane 0. An
-overlap group in which at most L slices are open at once uses the lanes 0 to L-1. A track therefore has as few lanes as
-possible.
-
-Inside an overlap group, the i-th slice to start gets lane i if i < L. Otherwise, it gets the lane of the (i-L)-th slice
-to end. That slice has ended, because at most L-1 other slices are open when the i-th slice starts. Pointer jumping
-resolves these references to lanes in log n passes over whole columns.
-"""
+"""Assign every event to a track and a lane before the first event is written."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,17 +13,18 @@ from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.timeline import batches, kinds
 from tracekit.exporters.timeline.batches import FileClock
-from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, iterate_frames
-from tracekit.exporters.timeline.combinations import find_distinct_combinations
+from tracekit.exporters.timeline.blocks import TableRows, iterate_frames
 from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
+from tracekit.native.combinations import CombinationFinder
+from tracekit.native.lanes import LaneSweep
 from tracekit.registry.tables import count_rows, prefetch, read_chunks, scan_table
 from tracekit.system import memory
-from tracekit.system.sorting import create_series, group_row_numbers, iterate_row_blocks, map_blocks, sort_rows, take
+from tracekit.system.sorting import create_series, is_sorted, iterate_row_blocks, sort_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from tracekit.exporters.timeline.blocks import BlockRows, Categories
+    from tracekit.exporters.timeline.blocks import Categories
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.tracks import Placement, Track
     from tracekit.registry.tables import Tables
@@ -43,159 +32,13 @@ if TYPE_CHECKING:
 
     Stages = Sequence[Sequence[EventKind]]
 
-_INT32_ROWS = 1 << 31
+_KEY_ROWS = 1 << 17
+"""Number of events whose tracks are found at a time."""
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 _TIMELESS = {
     "ncu_launches": "Nsight Compute results have durations, but no timestamps",
     "graph_nodes": "the nodes of a graph have no timestamps",
 }
-
-
-def may_overlap(starts: Array, ends: Array) -> bool:
-    """Return whether a slice of a track starts before the end of the slice in the previous row.
-
-    Slices without duration are treated as if they took 1 ns.
-    """
-
-    def has_overlaps(block: slice) -> bool:
-        before, after = slice(max(block.start - 1, 0), block.stop - 1), slice(max(block.start, 1), block.stop)
-        return bool((np.maximum(ends[before], starts[before] + 1) > starts[after]).any())
-
-    return any(has_overlaps(block) for block in iterate_row_blocks(len(starts)))
-
-
-def are_nested_or_disjoint(starts: Array, ends: Array) -> bool:
-    """Return whether a track needs only one lane, because any two of its slices are disjoint or nested.
-
-    Of slices that end at the same time, the one that began last is assumed to end first. Slices without duration are
-    treated as if they took 1 ns.
-
-    Slices are disjoint or nested if, for each slice, equally many slices are open before its start and after its end.
-    """
-    rows = len(starts)
-    shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
-    _, (starts, shorter) = sort_rows(starts, shorter)
-    depths = Depths.from_slices(starts, map_blocks(lambda block: -shorter[block], rows, np.int64))
-    return not any(depths.compute_mismatch_mask(block).any() for block in iterate_row_blocks(rows))
-
-
-class Depths(NamedTuple):
-    """Numbers of slices that are open when the slices of a track start and end.
-
-    Attributes:
-        starts: Start of each slice in ns, ascending.
-        ends: Ends of the slices in ns, ascending.
-        opened: Number of slices that are open before each slice starts.
-        closing: Row numbers of the slices in the order of their ends. Of slices that end at the same time, the one that
-            began last ends first.
-    """
-
-    starts: Array
-    ends: Array
-    opened: Array
-    closing: Array
-
-    @classmethod
-    def from_slices(cls, starts: Array, ends: Array) -> Depths:
-        """Return the depths of the given slices. They must be ordered by start and then by descending end."""
-        rows = len(starts)
-        backwards = map_blocks(lambda block: ends[rows - block.stop : rows - block.start][::-1], rows, np.int64)
-        order, (ordered,) = sort_rows(backwards)  # The sort keeps the order of equal ends.
-        kind = np.int32 if rows < _INT32_ROWS else np.int64
-
-        def count_open_slices(block: slice) -> Array:
-            return _compute_row_numbers(block) - np.searchsorted(ordered, starts[block], side="right")
-
-        def compute_closing_rows(block: slice) -> Array:
-            return rows - 1 - (_compute_row_numbers(block) if order is None else order[block].astype(np.int64))
-
-        return cls(
-            starts, ordered, map_blocks(count_open_slices, rows, kind), map_blocks(compute_closing_rows, rows, kind)
-        )
-
-    def compute_mismatch_mask(self, block: slice) -> Array:
-        """Return a mask of the slices for which unequal numbers of slices are open before the start and after the end.
-
-        Args:
-            block: A block of slices in the order of their ends.
-        """
-        closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _compute_row_numbers(block) - 1
-        mismatch: Array = self.opened[self.closing[block]] != closed_at
-        return mismatch
-
-
-def _compute_row_numbers(block: slice) -> Array:
-    """Return the row numbers of a block of rows."""
-    return np.arange(block.start, block.stop)
-
-
-def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:
-    """Return a lane number for each slice of a track, so that slices on the same lane do not overlap.
-
-    Slices do not overlap if one ends when the other starts. Slices without duration are treated as if they took 1 ns.
-
-    Args:
-        start_ns: Start of each slice in ns, in any order.
-        end_ns: End of each slice in ns.
-        nests: Whether slices on the same lane may be nested. If so, only overlap groups with slices that overlap
-            without being nested use several lanes.
-
-    Returns:
-        The lane number of each slice, counted from 0, as UInt32.
-    """
-    starts, ends, rows = start_ns.to_numpy(), end_ns.to_numpy(), len(start_ns)
-    lanes = memory.allocate_zeros(rows, np.uint32)
-    shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
-    order, (starts, shorter) = sort_rows(starts, shorter)
-    ends = map_blocks(lambda block: -shorter[block], rows, np.int64)
-    group_numbers = _compute_overlap_group_numbers(starts, ends)
-    shared = np.flatnonzero((np.bincount(group_numbers) > 1)[group_numbers])
-    if nests and len(shared):
-        depths = Depths.from_slices(starts[shared], ends[shared])
-        crossing = np.zeros(group_numbers[-1] + 1, np.bool_)
-        for block in iterate_row_blocks(len(shared)):
-            crossing[group_numbers[shared[depths.closing[block][depths.compute_mismatch_mask(block)]]]] = True
-        shared = shared[crossing[group_numbers[shared]]]
-    if len(shared):
-        lane = _assign_disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), group_numbers[shared])
-        lanes[shared if order is None else order[shared]] = lane
-    return create_series(lanes)
-
-
-def _compute_overlap_group_numbers(starts: Array, ends: Array) -> Array:
-    """Return the number of the overlap group of each slice. The slices must be ordered by start."""
-    begins = np.ones(len(starts), np.bool_)
-    begins[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
-    return np.cumsum(begins, dtype=np.int32 if len(starts) < _INT32_ROWS else np.int64) - 1
-
-
-def _assign_disjoint_lanes(depths: Depths, group_numbers: Array) -> Array:
-    """Return a lane number for each slice. Slices on the same lane never overlap.
-
-    Args:
-        depths: The depths of the slices.
-        group_numbers: The number of the overlap group of each slice, ascending.
-    """
-    kind = depths.opened.dtype
-    first = np.flatnonzero(np.diff(group_numbers, prepend=-1))
-    sizes = np.diff(first, append=len(group_numbers))
-    lanes_needed = np.repeat((np.maximum.reduceat(depths.opened, first) + 1).astype(kind), sizes)
-    row = np.arange(len(group_numbers), dtype=kind)
-    nth = row - np.repeat(first.astype(kind), sizes)
-    parents = np.where(nth < lanes_needed, row, depths.closing[row - lanes_needed])
-    del row, lanes_needed
-    lanes: Array = nth[_resolve_pointers(parents)]
-    return lanes
-
-
-def _resolve_pointers(parents: Array) -> Array:
-    """Return the end of the chain of references from each row, given the row to which each row refers.
-
-    This takes log n passes over all rows.
-    """
-    while not np.array_equal(further := parents[parents], parents):
-        parents = further
-    return parents
 
 
 class Layout(NamedTuple):
@@ -342,56 +185,122 @@ def _find_first_start_and_detect_unclosed(kind: EventKind, rows: TableRows) -> t
     return min(start for start, _ in starts_and_flags), any(is_open for _, is_open in starts_and_flags)
 
 
-def assign_lane_ids(
-    positions: BlockRows, intervals: tuple[Array, Array], placement: Placement, registry: LaneRegistry
-) -> Array:
+class TimedRows(NamedTuple):
+    """The events of one kind, and the expressions for their times.
+
+    Attributes:
+        rows: The events.
+        start: Start of an event in ns.
+        end: End of an event in ns.
+    """
+
+    rows: TableRows
+    start: pl.Expr
+    end: pl.Expr
+
+    def read_block(self, block: slice) -> tuple[Array, Array]:
+        """Return the starts and the ends of consecutive events."""
+        names = list(dict.fromkeys(batches.list_column_names(self.start, self.end)))
+        frame = self.rows.read_batch(block).read_frame(names).select(start=self.start, end=self.end)
+        return frame["start"].to_numpy(), frame["end"].to_numpy()
+
+
+def assign_lane_ids(parts: Sequence[TimedRows], placement: Placement, registry: LaneRegistry) -> Array:
     """Assign events to tracks, and overlapping events of a track to lanes. Return the lane id of each event.
 
     Args:
-        positions: The track keys of each event, as named by ``placement``.
-        intervals: The start of each event, and the end of each event, in ns.
+        parts: The events of the kinds that share tracks. Their tables contain the columns named by ``placement``.
         placement: The rule that assigns the events to tracks.
         registry: The registry to which new lanes are added.
     """
-    codes, examples, _ = find_distinct_combinations(positions, placement.keys)
-    tracks, numbers = _find_tracks_of_keys(examples, placement, registry.names)
-    count = len(tracks)
-    grouped = group_row_numbers(lambda block: numbers[codes[block]], positions.height, count) if count > 1 else None
-    lane_ids = memory.allocate_zeros(positions.height, np.int32)
-    for number, track in enumerate(tracks):
-        rows = None if grouped is None else grouped.order[grouped.starts[number] : grouped.starts[number + 1]]
-        lane = _assign_lanes_of_track(_take_values(intervals[0], rows), _take_values(intervals[1], rows), placement)
-        ids = np.array(registry.get_or_create_lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
-        for block in iterate_row_blocks(positions.height if rows is None else len(rows)):
-            values = ids[0] if lane is None else ids[lane[block].to_numpy()]
-            lane_ids[block if rows is None else rows[block]] = values
-        memory.release_pages()
+    codes, keys = _find_distinct_keys([part.rows for part in parts], placement.keys)
+    tracks, numbers = _find_tracks_of_keys(keys, placement, registry.names)
+    rows = len(codes)
+    sweep = LaneSweep(len(tracks), nests=placement.nests)
+    order, read_times = _order_by_time(parts, rows)
+
+    def read_slices(block: slice) -> tuple[Array, Array, Array]:
+        return *read_times(block), numbers[codes[block if order is None else order[block]]]
+
+    for block in iterate_row_blocks(rows):
+        sweep.find_overlaps(*read_slices(block))
+    sweep.finish_overlaps()
+    ids = [registry.get_or_create_lane_ids(*each) for each in zip(tracks, sweep.lane_counts.tolist(), strict=True)]
+    first_ids = np.cumsum([0, *map(len, ids)])[:-1]
+    flat = np.array(list(itertools.chain.from_iterable(ids)), np.int32)
+    lane_ids = memory.allocate_zeros(rows, np.int32)
+    for block in iterate_row_blocks(rows):
+        if len(flat) == len(tracks):
+            lane_ids[block] = flat[numbers[codes[block]]]
+        else:
+            slices = read_slices(block)
+            lane_ids[block if order is None else order[block]] = flat[
+                first_ids[slices[2]] + sweep.assign_lanes(*slices)
+            ]
     return lane_ids
 
 
-def _find_tracks_of_keys(keys: pl.DataFrame, placement: Placement, names: TrackNames) -> tuple[list[Track], Array]:
-    """Return the distinct tracks, ordered by key, and the index of the track of each row of ``keys``.
+def _order_by_time(
+    parts: Sequence[TimedRows], row_count: int
+) -> tuple[Array | None, Callable[[slice], tuple[Array, Array]]]:
+    """Return the row numbers in the order of start and descending end, and a function that returns ordered times.
+
+    The row numbers are None if the events are in this order. Their times are then read in blocks.
+    """
+    offsets = list(itertools.accumulate((part.rows.height for part in parts), initial=0))
+
+    def read_block(block: slice) -> tuple[Array, Array]:
+        times = [
+            part.read_block(slice(max(block.start - start, 0), min(block.stop - start, part.rows.height)))
+            for part, start in zip(parts, offsets, strict=False)
+            if block.start < start + part.rows.height and block.stop > start
+        ]
+        starts, ends = times[0] if len(times) == 1 else map(np.concatenate, zip(*times, strict=True))
+        return starts, np.maximum(ends, starts + 1)
+
+    def is_ordered(block: slice) -> bool:
+        starts, ends = read_block(slice(max(block.start - 1, 0), block.stop))
+        return is_sorted(starts, -ends)
+
+    if all(is_ordered(block) for block in iterate_row_blocks(row_count)):
+        return None, read_block
+    keys = [memory.allocate_zeros(row_count, np.int64) for _ in range(2)]
+    for block in iterate_row_blocks(row_count):
+        starts, ends = read_block(block)
+        keys[0][block], keys[1][block] = starts, -ends
+    order, (starts, negative_ends) = sort_rows(*keys)
+    return order, lambda block: (starts[block], -negative_ends[block])
+
+
+def _find_distinct_keys(parts: Sequence[TableRows], names: tuple[str, ...]) -> tuple[Array, list[tuple[Any, ...]]]:
+    """Return the number of the key of each event, and the distinct keys: the values of the given columns."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    codes, stop = memory.allocate_zeros(sum(part.height for part in parts), np.uint32), 0
+    finder = CombinationFinder()
+    for part in parts:
+        for first in range(0, part.height, _KEY_ROWS):
+            batch = part.read_batch(slice(first, min(first + _KEY_ROWS, part.height)))
+            combinations = finder.find(batch.read_keys(names))
+            keys = batch.take(combinations.first_rows).read_frame(names).iter_rows()
+            known = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.uint32)
+            start, stop = stop, stop + batch.height
+            codes[start:stop] = known[combinations.codes]
+    return codes, list(numbers)
+
+
+def _find_tracks_of_keys(
+    keys: Sequence[tuple[Any, ...]], placement: Placement, names: TrackNames
+) -> tuple[list[Track], Array]:
+    """Return the distinct tracks, ordered by key, and the index of the track of each key.
 
     Different keys can result in the same track. For example, a null domain and an empty domain share a track.
     """
-    numbered = keys.with_row_index("row").with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
     tracks: dict[Track, int] = {}
-    numbers = np.zeros(keys.height, np.int64)
-    for row, *key in numbered.select("row", *placement.keys).iter_rows():
-        numbers[row] = tracks.setdefault(placement.make_track(names, *key), len(tracks))
+    numbers = np.zeros(len(keys), np.uint32)
+    ordered = sorted(range(len(keys)), key=lambda row: [(value is not None, value) for value in keys[row]])
+    for row in ordered:
+        numbers[row] = tracks.setdefault(placement.make_track(names, *keys[row]), len(tracks))
     return list(tracks), numbers
-
-
-def _take_values(values: Array, row_numbers: Array | None) -> Array:
-    """Return the values at the given row numbers, or all values if ``row_numbers`` is None."""
-    return values if row_numbers is None else take(values, row_numbers)
-
-
-def _assign_lanes_of_track(starts: Array, ends: Array, placement: Placement) -> pl.Series | None:
-    """Return the lane number of each event of a track, or None if all events fit on one lane."""
-    if not may_overlap(starts, ends) or (placement.nests and are_nested_or_disjoint(starts, ends)):
-        return None
-    return assign_lanes(create_series(starts), create_series(ends), nests=placement.nests)
 
 
 def _assign_lanes_of_stage(
@@ -400,20 +309,13 @@ def _assign_lanes_of_stage(
     """Assign the events of a stage (kinds that share tracks) to lanes. Return the lane ids by kind."""
     if not tables:
         return {}
-    rows = JoinedRows(list(tables.values()))
-    start, end = memory.allocate_zeros(rows.height, np.int64), memory.allocate_zeros(rows.height, np.int64)
-    offsets = rows.compute_table_offsets()
-    for (kind, part), offset in zip(tables.items(), offsets, strict=False):
-        last = kind.end.fill_null(clock.end_ns) if kind.phase == kinds.SLICE else kind.start
-        times = list(dict.fromkeys(batches.list_column_names(kind.start, last)))
-        for block, frame in iterate_frames(part, times):
-            here = slice(block.start + offset, block.stop + offset)
-            start[here] = frame.select(kind.start).to_series().to_numpy()
-            end[here] = frame.select(last).to_series().to_numpy()
-    lane_ids = assign_lane_ids(rows, (start, end), next(iter(tables)).placement, registry)
+    ends = {kind: kind.end.fill_null(clock.end_ns) if kind.phase == kinds.SLICE else kind.start for kind in tables}
+    parts = [TimedRows(rows, kind.start, ends[kind]) for kind, rows in tables.items()]
+    lane_ids = assign_lane_ids(parts, next(iter(tables)).placement, registry)
+    offsets = itertools.pairwise(itertools.accumulate((rows.height for rows in tables.values()), initial=0))
     return {
         kind: create_series(lane_ids[first:stop]).alias("lane_id")
-        for kind, first, stop in zip(tables, offsets[:-1], offsets[1:], strict=True)
+        for kind, (first, stop) in zip(tables, offsets, strict=True)
     }
 
 
