@@ -219,8 +219,8 @@ def _read_signatures(frames: Frames, rows: pl.Series) -> tuple[pl.DataFrame, pl.
         ``_SIGNATURE``; and the number of ops that were left out.
     """
     table = frames("nvtx_ranges")
-    column = table.select(pl.col("name").cast(pl.Categorical)).collect().to_series()
-    texts = column.gather(rows)
+    column = table.select("name").collect().to_series()
+    texts = column.gather(rows).cast(pl.Categorical)
     names = parse_names(texts.unique())
     parsed = names.drop("text").unique(maintain_order=True).with_row_index("call")
     numbers = names.join(parsed, on=parsed.columns[1:], how="left", nulls_equal=True, maintain_order="left")["call"]
