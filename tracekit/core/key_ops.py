@@ -301,8 +301,13 @@ def _measure_instances(instances: LoopInstances, labels: pl.DataFrame) -> pl.Dat
 def _select_labels_of_repeating_or_numbered_ops(instances: LoopInstances, labels: pl.DataFrame) -> pl.DataFrame:
     """Return the labels of candidates that have several instances, and of single steps with a number.
 
-    No other candidate delimits iterations. Captures may have millions of ranges with distinct names.
+    Of the ops of libraries, only steps are returned. No other candidate delimits iterations. Captures may have millions
+    of ranges with distinct names.
     """
+    is_step = match_categories_expr(
+        pl.col("label"), lambda text: names_step_expr(text) | text.str.contains(_OPTIMIZER_STEP)
+    )
+    labels = labels.filter(is_step | (~pl.col("is_library")).any().over("candidate"))
     counts = instances.frame.group_by("op").agg(instances=pl.len())
     counted = labels.join(counts, on="op", how="left", maintain_order="left")
     repeats = pl.col("instances").sum().over("candidate") > 1
