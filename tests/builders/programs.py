@@ -150,6 +150,7 @@ class Program:
         """Roll the program up, without the warm-up. Equal programs share one roll-up, whose answers are removed."""
         rollup = _roll_up(pickle.dumps(self.tables), tuple(sorted(options.items())))
         rollup.results.clear()
+        rollup.free_working_data()
         return rollup
 
     def events(self) -> Events:

@@ -14,6 +14,8 @@ from tests.builders.random_programs import captures
 from tests.builders.reports import compute_report
 from tests.conftest import FIXTURES
 from tracekit.core.diagnosis import Why
+from tracekit.core.diagnosis.idle import list_idle_times
+from tracekit.core.diagnosis.steady_steps import list_steady_models
 
 CAPTURES = [
     *sorted(FIXTURES.glob("*.sqlite")),
@@ -81,6 +83,16 @@ def test_what_is_printed() -> None:
     gaps = compute_report(program.frames, "gpu_idle_gaps:rows=1").frame().rows()
     assert gaps[0][0] == 1
     assert gaps[0][3:8] == (0, 1, 1, "cpu_work", 2_000_000)
+
+
+def test_models_of_steps_are_built_once_until_they_are_freed() -> None:
+    program = Program()
+    rollup = steps(program, 3, lambda _: program.launch(ns=100 * US)).rollup()
+    models, idle = list_steady_models(rollup), list_idle_times(rollup)
+    assert list_steady_models(rollup) is models
+    rollup.free_working_data()
+    assert list_steady_models(rollup) is not models
+    assert list_idle_times(rollup).equals(idle)
 
 
 @pytest.mark.slow
