@@ -115,7 +115,7 @@ except MemoryError as e:
     print(e)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[150]\ncannot allocate 1078001664 bytes of memory for decoding\n"
+    assert done.stdout == "[150]\ncannot allocate 1086390272 bytes of memory for decoding\n"
 
 
 PAYLOADS = st.binary(max_size=300) | st.just(b"\x0a\2\x08\x30" * 9) | st.just(b"x" * 20_000)

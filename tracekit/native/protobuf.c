@@ -43,8 +43,8 @@ INLINE number decode_size(uint32_t offset, uint32_t end) {
   return size.end > end || size.value > end - size.end ? (number){0, 0} : size;
 }
 
-/* Decode the field at an offset in a message that ends at `end`. */
-INLINE int32_t decode_field(uint32_t offset, uint32_t end, field *result) {
+/* Decode the field at an offset in a message that ends at `end`. The slot of field number i is the byte `slots + i`. */
+INLINE int32_t decode_field(uint32_t offset, uint32_t end, uint32_t slots, field *result) {
   uint32_t key = load8(offset++);
   if (key >= 0x80) {
     uint32_t second = load8(offset++);
@@ -52,7 +52,7 @@ INLINE int32_t decode_field(uint32_t offset, uint32_t end, field *result) {
     key = (key & 0x7f) | second << 7;
   }
   result->wire_type = key & 7;
-  result->slot = load8(SLOTS + (key >> 3));
+  result->slot = load8(slots + (key >> 3));
   if (result->wire_type == VARINT) {
     number decoded = decode_varint(offset);
     result->value = decoded.value;
@@ -87,7 +87,7 @@ EXPORT(messages) {
     uint32_t end = (uint32_t)stops[row] + BUFFER;
     field f;
     for (uint32_t offset = (uint32_t)starts[row] + BUFFER; offset < end; offset = f.end) {
-      int32_t result = decode_field(offset, end, &f);
+      int32_t result = decode_field(offset, end, SLOTS, &f);
       if (result) return result;
       if (!f.slot) continue;
       uint32_t slot = f.slot - 1, cell = slot * p.rows + row;
@@ -146,7 +146,7 @@ EXPORT(occurrences) {
       progress->offset = offset;
       progress->count = count;
       if (count == p.capacity) return FULL;
-      int32_t result = decode_field(offset, end, &f);
+      int32_t result = decode_field(offset, end, SLOTS, &f);
       if (result) return result;
       if (!f.slot || f.wire_type != DELIMITED) continue;
       rows[count] = row;
@@ -246,17 +246,22 @@ INLINE entry *find_entry(entry *table, uint32_t mask, uint64_t hash, uint32_t of
 
 /* Dictionary-encode strings: the code of each string, and the row of the first string with each code (32 bits each). A string
    without a free entry in the hash table gets a new code, even if it has one, so that a file of colliding strings is not read
-   more slowly. The progress is the next code, and the number of strings in the hash table. */
+   more slowly. The progress is the next code, and the number of strings in the hash table. All hashes are computed first,
+   because the processor then looks up several strings at a time. */
 EXPORT(distinct) {
   distinct_parameters *progress = PARAMETERS;
   const distinct_parameters p = *progress;
   const uint64_t *starts = (uint64_t *)p.starts, *stops = (uint64_t *)p.stops;
+  uint64_t *hashes = (uint64_t *)p.hashes;
   uint32_t *codes = (uint32_t *)p.codes, *first_rows = (uint32_t *)p.first_rows;
   uint32_t next_code = p.next_code, used = p.entries;
   for (uint32_t row = 0; row < p.rows; row++) {
     if (stops[row] > p.limit || starts[row] > stops[row]) return OVERRUN;
+    hashes[row] = hash_string((uint32_t)starts[row] + BUFFER, (uint32_t)(stops[row] - starts[row]));
+  }
+  for (uint32_t row = 0; row < p.rows; row++) {
     uint32_t offset = (uint32_t)starts[row] + BUFFER, size = (uint32_t)(stops[row] - starts[row]);
-    uint64_t hash = hash_string(offset, size);
+    uint64_t hash = hashes[row];
     entry *e = find_entry((entry *)p.table, p.mask, hash, offset, size);
     if (e && e->number) {
       codes[row] = e->number - 1;
@@ -264,12 +269,198 @@ EXPORT(distinct) {
     }
     codes[row] = next_code++;
     *first_rows++ = row;
-    if (e && used < p.max_entries) {
+    if (e && used <= p.mask / 2) {
       used++;
       *e = (entry){next_code, offset, size, (uint32_t)(hash >> 32)};
     }
   }
   progress->next_code = next_code;
   progress->entries = used;
+  return 0;
+}
+
+/* The value of a field of a message. Slot 0 is the type of the message. */
+typedef struct {
+  uint64_t value;
+  uint32_t end, wire_type, stamp, unused;
+} cell;
+
+/* A kind of message: its first slot, and the end of the slots with messages in them, which come first. */
+typedef struct {
+  uint32_t first_slot, end_slot;
+} message_kind;
+
+/* A test of a slot by a table of 256 truth values. One test of each clause must hold, the last of which is marked. If
+   `needs_bytes` is set, a number counts as absent. */
+typedef struct {
+  uint32_t slot, truth, needs_bytes, is_last;
+} test;
+
+/* A table. A message for which the tests before `filters` hold has a rank. It is a row if the others hold as well. The
+   number of the column into which a slot is copied, plus 1, is at `columns_of_slots`. All other columns come first. */
+typedef struct {
+  uint32_t tests, filters, tests_end, columns, columns_end, columns_of_slots, rows, rank;
+} table;
+
+/* A column: the slots of its field and of up to two alternatives, and its arrays. */
+typedef struct {
+  int64_t default_value;
+  uint32_t kind, slots[3], has_default, values, present, count, next, overflow;
+} column;
+
+/* The tables, and all that determines how messages are decoded: offsets of arrays of the structs above. */
+typedef struct {
+  uint32_t kinds, slots, kinds_of_slots, cells, filled_slots, tests, tables, tables_end, columns, repeated, capacity;
+  uint32_t filled;
+} row_layout;
+
+/* Decode a message, and then the last message in each slot with messages, into cells that get a stamp. A number in such a
+   slot is an error in the outermost message, and an unknown field in the others. */
+static int32_t decode_cells(row_layout *layout, uint32_t kind, uint32_t offset, uint32_t end, uint32_t stamp) {
+  const message_kind *k = (message_kind *)layout->kinds + kind;
+  uint32_t slots = layout->slots + kind * FIELDS, repeated = layout->repeated, filled = layout->filled;
+  cell *cells = (cell *)layout->cells;
+  uint8_t *filled_slots = (uint8_t *)layout->filled_slots;
+  field f;
+  for (; offset < end; offset = f.end) {
+    int32_t result = decode_field(offset, end, slots, &f);
+    if (result) return result;
+    if (!f.slot) continue;
+    cell *c = &cells[f.slot];
+    bool is_filled = c->stamp == stamp;
+    if (f.slot == repeated) {
+      if (f.wire_type != DELIMITED) continue;
+      if (is_filled) {
+        c->end = f.end - BUFFER;
+        continue;
+      }
+      f.value = offset - BUFFER;
+    }
+    if (!is_filled) filled_slots[filled++] = (uint8_t)f.slot;
+    *c = (cell){f.value, f.end - BUFFER, f.wire_type, stamp, 0};
+  }
+  layout->filled = filled;
+  for (uint32_t slot = k->first_slot; slot < k->end_slot; slot++) {
+    const cell *c = &cells[slot];
+    if (c->stamp != stamp || (kind && c->wire_type != DELIMITED)) continue;
+    if (c->wire_type != DELIMITED) return NUMBER_INSTEAD_OF_BYTES;
+    uint32_t inner = load8(layout->kinds_of_slots + slot), start = (uint32_t)c->value + BUFFER;
+    int32_t result = decode_cells(layout, inner, start, c->end + BUFFER, stamp);
+    if (result) return result;
+  }
+  return 0;
+}
+
+/* Return whether each clause has a test that holds. */
+INLINE bool hold_tests(const row_layout *layout, uint32_t first, uint32_t end, uint32_t stamp) {
+  const cell *cells = (cell *)layout->cells;
+  const test *tests = (test *)layout->tests;
+  bool holds = false;
+  for (uint32_t i = first; i < end; i++) {
+    const cell *c = &cells[tests[i].slot];
+    uint32_t value = c->value < OTHER_VALUE ? (uint32_t)c->value : OTHER_VALUE;
+    if (c->stamp != stamp || (tests[i].needs_bytes && c->wire_type != DELIMITED)) value = ABSENT;
+    holds |= load8(tests[i].truth + value) != 0;
+    if (!tests[i].is_last) continue;
+    if (!holds) return false;
+    holds = false;
+  }
+  return true;
+}
+
+/* Append a value that is present to a column of integers. */
+INLINE int32_t append_cell(column *out, const cell *c, uint32_t row) {
+  if (c->wire_type == DELIMITED) return BYTES_INSTEAD_OF_NUMBER;
+  if (out->kind == INT64) {
+    ((uint64_t *)out->values)[row] = c->value;
+  } else {
+    ((int32_t *)out->values)[row] = (int32_t)c->value;
+    out->overflow |= (int64_t)c->value != (int32_t)c->value;
+  }
+  ((uint8_t *)out->present)[row] = true;
+  out->count++;
+  return 0;
+}
+
+/* Append a value to a column. Bytes are appended as their bounds. Those of absent bytes are empty. */
+INLINE int32_t append_value(column *out, const cell *cells, uint32_t row, uint32_t rank, uint32_t stamp) {
+  const cell *c = &cells[out->slots[0]];
+  for (uint32_t i = 1; c->stamp != stamp && i < 3 && out->slots[i]; i++) c = &cells[out->slots[i]];
+  bool present = c->stamp == stamp || out->kind == RANK;
+  uint64_t value = rank;
+  if (out->kind == BYTES) {
+    if (present && c->wire_type != DELIMITED) return NUMBER_INSTEAD_OF_BYTES;
+    uint32_t start = present ? (uint32_t)c->value : out->next;
+    if (present) out->next = c->end;
+    value = start | (uint64_t)out->next << 32;
+  } else if (out->kind == CHAIN) {
+    value = present ? ++out->next : 0;
+  } else if (out->kind != RANK) {
+    if (present) return append_cell(out, c, row);
+    if (!out->has_default) return 0;
+    value = (uint64_t)out->default_value;
+    present = true;
+  }
+  if (out->kind == INT32) {
+    ((int32_t *)out->values)[row] = (int32_t)value;
+  } else {
+    ((uint64_t *)out->values)[row] = value;
+  }
+  ((uint8_t *)out->present)[row] = present;
+  out->count += present;
+  return 0;
+}
+
+/* Append a row to the columns of a table. */
+INLINE int32_t append_row(const row_layout *layout, table *t, uint32_t rank, uint32_t stamp) {
+  const cell *cells = (cell *)layout->cells;
+  column *columns = (column *)layout->columns;
+  uint32_t row = t->rows++, columns_of_slots = t->columns_of_slots, filled_slots = layout->filled_slots;
+  for (uint32_t n = t->columns; n < t->columns_end; n++) {
+    int32_t result = append_value(&columns[n], cells, row, rank, stamp);
+    if (result) return result;
+  }
+  for (uint32_t i = 0; i < layout->filled; i++) {
+    uint32_t slot = load8(filled_slots + i), number = load16(columns_of_slots + 2 * slot);
+    if (!number) continue;
+    int32_t result = append_cell(&columns[number - 1], &cells[slot], row);
+    if (result) return result;
+  }
+  return 0;
+}
+
+/* Decode messages, and append the rows of several tables to the arrays of their columns. The progress is the index of the
+   next message and the number of decoded messages. The function stops before a message if a table has no room for another
+   row. */
+EXPORT(rows) {
+  rows_parameters *progress = PARAMETERS;
+  const rows_parameters p = *progress;
+  row_layout *layout = (row_layout *)p.layout;
+  const uint32_t *starts = (uint32_t *)p.starts, *stops = (uint32_t *)p.stops;
+  table *tables = (table *)layout->tables, *tables_end = (table *)layout->tables_end;
+  cell *cells = (cell *)layout->cells;
+  uint32_t stamp = p.stamp;
+  bool is_full = false;
+  for (table *t = tables; t < tables_end; t++) is_full |= t->rows >= layout->capacity;
+  for (uint32_t i = p.message; i < p.messages; i++) {
+    progress->message = i;
+    progress->stamp = stamp;
+    if (is_full) return FULL;
+    stamp++;
+    if (stops[i] > p.limit || starts[i] > p.limit) return OVERRUN;
+    cells[0] = (cell){load8(p.types + i), 0, VARINT, stamp, 0};
+    layout->filled = 0;
+    int32_t result = decode_cells(layout, 0, starts[i] + BUFFER, stops[i] + BUFFER, stamp);
+    if (result) return result;
+    for (table *t = tables; t < tables_end; t++) {
+      if (!hold_tests(layout, t->tests, t->filters, stamp)) continue;
+      uint32_t rank = t->rank++;
+      if (!hold_tests(layout, t->filters, t->tests_end, stamp)) continue;
+      result = append_row(layout, t, rank, stamp);
+      if (result) return result;
+      is_full |= t->rows == layout->capacity;
+    }
+  }
+  progress->stamp = stamp;
   return 0;
 }

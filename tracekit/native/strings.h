@@ -26,7 +26,7 @@ static inline uint64_t hash_string(uint32_t offset, uint32_t size) {
   }
   for (; size >= 8; offset += 8, size -= 8) hash = mix(hash, load64(offset));
   hash = mix(hash, last_bytes(offset, size));
-  return hash ^ (hash >> 32);
+  return mix(hash, hash >> 32);
 }
 
 /* Return whether two strings of the same size are equal. */

@@ -166,6 +166,15 @@ class EventSelection(NamedTuple):
     types: tuple[int, ...] = ()
 
 
+class UndecodedSize(NamedTuple):
+    """The number and total size in bytes of the undecoded events of a class that have the same value."""
+
+    class_index: int
+    value: int | None
+    number: int
+    size: int
+
+
 class Entries(NamedTuple):
     """The encoded events of consecutive blocks, in order. Each encoded event is an entry.
 
@@ -215,14 +224,9 @@ class Entries(NamedTuple):
             return np.arange(len(rows))
         return np.cumsum(self.compute_selection_mask(EventSelection(selection.payload)))[rows] - 1
 
-    def get_event_types_at(self, rows: Int64Array, indices: Int64Array) -> npt.NDArray[np.uint16]:
-        """Return the event types of some of the given events, which must be neither generic nor unknown.
-
-        Args:
-            rows: Indices of events.
-            indices: Positions in ``rows`` of the events whose types are returned.
-        """
-        return self.kinds[rows[indices]] % TYPES
+    def get_event_types_at(self, rows: Int64Array) -> npt.NDArray[np.uint8]:
+        """Return the event types of the events at the given indices, which must be neither generic nor unknown."""
+        return self.kinds[rows].astype(np.uint8)
 
     def count_events_with_payload(self, payload_field: int) -> int:
         """Return the number of events whose payload is stored in the given event field."""

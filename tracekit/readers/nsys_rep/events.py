@@ -16,6 +16,7 @@ import numpy as np
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import SLACK, Buffer
+from tracekit.readers.common.protobuf.rows import Messages
 from tracekit.readers.nsys_rep import entries
 from tracekit.system import memory
 from tracekit.system.threads import RunningTotals, map_in_order
@@ -23,9 +24,11 @@ from tracekit.system.threads import RunningTotals, map_in_order
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import numpy.typing as npt
+
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
     from tracekit.readers.nsys_rep.container import Block, RawData
-    from tracekit.readers.nsys_rep.entries import Entries, EventSelection, Kinds
+    from tracekit.readers.nsys_rep.entries import Entries, EventSelection, UndecodedSize
 
     PrefixTotals = Callable[[Mapping[str, int]], Mapping[str, int]]
 
@@ -47,11 +50,11 @@ class SelectedEvents(NamedTuple):
         buffer: Buffer that holds the decompressed blocks.
         starts: Start offset of each payload in the buffer.
         stops: End offset of each payload in the buffer.
+        types: Event type of each selected event.
         compute_positions: Function that returns, for each selected event, its position among all events of the batch
             with the same payload field, counted from 0.
         total: Number of all events of the batch with the payload field of the selected events, including events that
             are not selected.
-        get_types: Function that returns the event types of the selected events at the given indices.
         exchange_totals: Function that takes the totals of this batch by name, and returns the sums of the totals of all
             earlier batches. Call the function only once.
     """
@@ -59,19 +62,46 @@ class SelectedEvents(NamedTuple):
     buffer: Buffer
     starts: Int64Array
     stops: Int64Array
+    types: npt.NDArray[np.uint8]
     compute_positions: Callable[[], Int64Array]
     total: int
-    get_types: Callable[[Int64Array], Kinds]
     exchange_totals: PrefixTotals
+
+    @property
+    def messages(self) -> Messages:
+        """The payloads, as messages of the event types."""
+        return Messages(self.starts, self.stops, self.types)
+
+    def take(self, rows: Int64Array) -> SelectedEvents:
+        """Return the events at the given indices, whose positions are counted anew."""
+        parts = (self.starts[rows], self.stops[rows], self.types[rows])
+        return SelectedEvents(
+            self.buffer, *parts, functools.partial(np.arange, len(rows)), len(rows), self.exchange_totals
+        )
 
 
 class ReportEvents:
     """The events of a report, which are decompressed and located on demand."""
 
-    def __init__(self, raw: RawData) -> None:
+    def __init__(
+        self,
+        raw: RawData,
+        selections: Sequence[EventSelection],
+        list_undecoded_sizes: Callable[[list[SelectedEvents]], list[UndecodedSize]],
+    ) -> None:
+        """Create an object that has not read any event yet.
+
+        Args:
+            raw: Section of the report with the events.
+            selections: Selections of events among which undecoded events are counted.
+            list_undecoded_sizes: Function that counts the undecoded events of a batch, given its selected events.
+        """
         self._raw = raw
+        self._undecoded_selections = selections
+        self._list_undecoded_sizes = list_undecoded_sizes
         self._batches = list(_split_into_batches(raw.blocks, raw.event_count)) or [range(0)]
         self._entries: list[Entries | None] = [None] * len(self._batches)
+        self._undecoded: list[list[UndecodedSize] | Damage] = [[] for _ in self._batches]
         self._damaged: dict[int, str] = {}
         self._buffers = _BufferPool()
         self._budget = Budget(raw.file_bytes)
@@ -124,6 +154,20 @@ class ReportEvents:
             totals.update({} if batch is None else batch.sum_bytes_by_kind())
         return {kind: (number, totals[kind]) for kind, number in counts.items()}
 
+    def iterate_undecoded_sizes(self) -> Iterator[UndecodedSize]:
+        """Yield the number and size of the events of each class that no declared table contains, batch by batch.
+
+        They were counted in the first pass over each batch, so that no batch is decompressed twice.
+
+        Raises:
+            Damage: A block or an event is invalid.
+        """
+        self.count_by_kind()
+        for sizes in self._undecoded:
+            if isinstance(sizes, Damage):
+                raise sizes
+            yield from sizes
+
     def _count_events_of_batch_by_kind(self, batch_index: int) -> dict[int, int]:
         entries_of_batch = self._entries[batch_index]
         if entries_of_batch is None:
@@ -174,6 +218,14 @@ class ReportEvents:
         except Damage as e:
             self._damaged[batch_index] = str(e)
             raise
+        batch_of_events = _LoadedBatch(buffer, bases, entries_of_batch)
+        try:
+            self._undecoded[batch_index] = self._list_undecoded_sizes([
+                _select_events(batch_of_events, s, entries_of_batch.compute_selection_mask(s), dict)
+                for s in self._undecoded_selections
+            ])  # fmt: skip
+        except Damage as e:
+            self._undecoded[batch_index] = e
         if self._are_entries_large:
             entries_of_batch = entries_of_batch.spill_to_temporary_file()
         self._entries[batch_index] = entries_of_batch
@@ -217,14 +269,13 @@ def _select_events(
     starts += entries_of_batch.starts[rows]
     stops = starts + entries_of_batch.sizes[rows]
     compute_positions = functools.partial(entries_of_batch.compute_positions_by_payload, rows, selection)
-    get_types = functools.partial(entries_of_batch.get_event_types_at, rows)
     return SelectedEvents(
         buffer,
         starts,
         stops,
+        entries_of_batch.get_event_types_at(rows),
         compute_positions,
         entries_of_batch.count_events_with_payload(selection.payload),
-        get_types,
         exchange_totals,
     )
 

@@ -537,6 +537,12 @@ TABLES_BY_NESTED_MESSAGE = {
 The nested message of a call determines which of the tables contains the call.
 """
 
+
+def list_nested_messages(outer: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """Return the paths of the messages inside a message that identify the rows of tables."""
+    return {t.nested_message for t in TABLES.values() if t.nested_message[:1] == outer != t.nested_message}
+
+
 CLASSES_BY_TYPE: Mapping[int, frozenset[int]] = {
     event_type: frozenset(
         event_class

@@ -14,7 +14,6 @@ program creates a domain with the same name, the domain lacks these schemas, and
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +23,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import CELL_BYTES
+from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import EventSelection
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask, UInt64Array
-    from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
     from tracekit.readers.nsys_rep.events import ReportEvents, SelectedEvents
     from tracekit.readers.nsys_rep.payload_schemas import PayloadSchema, SchemaEntry, Schemas
 
@@ -118,7 +117,7 @@ _PAYLOAD = layout.TABLES["NVTX_EVENTS"].columns["binaryData"].path[0]
 
 @dataclass(frozen=True, slots=True)
 class MpiDomains:
-    """The NVTX domains that the MPI wrapper of nsys created. As an event filter, they exclude MPI calls from a table.
+    """The NVTX domains that the MPI wrapper of nsys created.
 
     Every NVTX range in one of these domains is an MPI call.
 
@@ -131,18 +130,9 @@ class MpiDomains:
     def __bool__(self) -> bool:
         return bool(self.pairs)
 
-    @property
-    def needed_field_numbers(self) -> tuple[int, ...]:
-        """Numbers of the event fields that determine whether an event is an MPI call."""
-        return FIELDS
-
-    def compute_exclusion_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
-        """Return a mask of the NVTX events that are MPI calls.
-
-        Args:
-            fields_by_number: Decoded fields of the events, by field number.
-            event_count: Number of events.
-        """
+    def compute_call_mask(self, events: SelectedEvents) -> Mask:
+        """Return a mask of the NVTX events that are MPI calls."""
+        fields_by_number, event_count = decode(events.buffer, events.starts, events.stops, FIELDS), len(events.starts)
         ranges = np.isin(_get_integer_values(fields_by_number, _NVTX.event_type, event_count), RANGES)
         threads, domains = (
             _get_integer_values(fields_by_number, f, event_count).view(np.int64)
@@ -191,19 +181,6 @@ def _get_integer_values(
     return field.values if field.valid is None else np.where(field.valid, field.values, np.uint64(0))
 
 
-class _OtherEvents(NamedTuple):
-    """A filter that excludes all NVTX events except MPI calls."""
-
-    domains: MpiDomains
-
-    @property
-    def needed_field_numbers(self) -> tuple[int, ...]:
-        return self.domains.needed_field_numbers
-
-    def compute_exclusion_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
-        return ~self.domains.compute_exclusion_mask(fields_by_number, event_count)
-
-
 @dataclass
 class _Arguments:
     """The integer arguments of several MPI calls.
@@ -235,26 +212,19 @@ class _Arguments:
         return col.build_number_array(numbers, valid & (numbers != 0) if null_if_zero else valid)
 
 
-def list_fields_of_mpi_calls(domains: MpiDomains) -> NeededFields:
-    """Return the fields of NVTX events from which MPI calls are decoded."""
-    return arrays.list_payload_fields(_NVTX_EVENTS, (*_COLUMNS, "binaryData"), _OtherEvents(domains))
-
-
 def decode_mpi_calls(
-    schemas: Schemas, domains: MpiDomains, fields: EventFields, budget: Budget
+    schemas: Schemas, domains: MpiDomains, events: SelectedEvents, budget: Budget
 ) -> dict[str, dict[str, pa.Array]]:
     """Decode the MPI calls in a batch of NVTX events into the columns of each table of MPI calls, by table name.
 
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
-    exclusion = _OtherEvents(domains)
-    events = arrays.decode_columns(
-        fields, fields.selected_events, _NVTX_EVENTS, _COLUMNS, budget, skipped=Counter(), exclusion=exclusion
-    )
-    calls = _Payloads.decode_payloads(fields, domains, events, budget)
-    indices = calls.find_table_indices()
-    decoder = _CallDecoder(calls, schemas, events, budget)
+    calls = events.take(np.flatnonzero(domains.compute_call_mask(events)))
+    columns = arrays.decode_events(calls, _NVTX_EVENTS, _COLUMNS, budget)
+    payloads = _Payloads.decode_payloads(calls, columns, budget)
+    indices = payloads.find_table_indices()
+    decoder = _CallDecoder(payloads, schemas, columns, budget)
     return {name: decoder.decode_call_table(name, np.flatnonzero(indices == nth)) for nth, name in enumerate(CALLS)}
 
 
@@ -274,31 +244,25 @@ class _Payloads(NamedTuple):
     stops: Int64Array
 
     @classmethod
-    def decode_payloads(
-        cls, fields: EventFields, domains: MpiDomains, event_columns: Mapping[str, pa.Array], budget: Budget
-    ) -> _Payloads:
-        fields_by_number, buffer = fields.decode_needed_fields(budget), fields.selected_events.buffer
-        total = len(event_columns["start"])
+    def decode_payloads(cls, calls: SelectedEvents, event_columns: Mapping[str, pa.Array], budget: Budget) -> _Payloads:
+        total = len(calls.starts)
         keys = np.zeros((total, 3), np.int64)
         starts, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
         keys[:, 0], keys[:, 1] = (
             get_int64_values(event_columns["globalTid"]) & PROCESS,
             get_int64_values(event_columns["domainId"]),
         )
-        field = fields_by_number.get(_PAYLOAD)
+        field = decode(calls.buffer, calls.starts, calls.stops, (_PAYLOAD,)).get(_PAYLOAD)
         if field is not None:
-            field = field.take(
-                np.flatnonzero(domains.compute_exclusion_mask(fields_by_number, len(fields.selected_events.starts)))
-            )
             rows = field.rows()
             begins, ends = field.spans()
             budget.check_temporary_memory(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")
-            items = PayloadItems(buffer, np.arange(total) if rows is None else rows, begins, ends)
+            items = PayloadItems(calls.buffer, np.arange(total) if rows is None else rows, begins, ends)
             first = np.flatnonzero(np.diff(items.rows, prepend=-1))
             rows = items.rows[first]
             keys[rows, 2] = items.schemas[first].view(np.int64)
             starts[rows], stops[rows] = items.starts[first], items.stops[first]
-        return cls(buffer.words, keys, starts, stops)
+        return cls(calls.buffer.words, keys, starts, stops)
 
     def find_table_indices(self) -> Int64Array:
         """Return the index in ``CALLS`` of the table that each call belongs to."""

@@ -27,14 +27,13 @@ from tracekit.readers.nsys_rep import (
     metrics,
     mpi_calls,
     payloads,
+    undecoded,
     unknown_events,
 )
 from tracekit.readers.nsys_rep.container import Container, RawData
 from tracekit.readers.nsys_rep.entries import TABLES_OF_UNDECODED_EVENTS, EventSelection
-from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
 from tracekit.readers.nsys_rep.events import ReportEvents
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
-from tracekit.readers.nsys_rep.undecoded import count_undecoded_events
 from tracekit.registry.detection import create_report_hint
 
 if TYPE_CHECKING:
@@ -42,10 +41,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tracekit.readers.nsys.tables import Result, Where
-    from tracekit.readers.nsys_rep.arrays import EventFilter
     from tracekit.readers.nsys_rep.counters import CounterField
     from tracekit.readers.nsys_rep.events import SelectedEvents
-    from tracekit.readers.nsys_rep.layout import EventTable
     from tracekit.readers.nsys_rep.metrics import MetricLocation
     from tracekit.registry.interface import Undecoded
     from tracekit.registry.source import Source
@@ -121,10 +118,8 @@ class NsysReport:
                     convert_damage(self.path, request.table, self.container.file),
                     self._open_memory_budget(request) as budget,
                 ):
-                    yield (
-                        nth,
-                        self._convert_batch(request, self._build_small_table(request.table, budget), repaired, budget),
-                    )
+                    columns = _filter_rows(self._build_small_table(request.table, budget), request.where)
+                    yield nth, self._convert_batch(request, columns, repaired, budget)
         if of_events:
             event_requests = [requests[nth] for nth in of_events]
             with convert_damage(
@@ -151,18 +146,23 @@ class NsysReport:
                 events with the same name, the largest of their counts is used.
         """
         lock = threading.Lock()
+        shared = _merge_selections_by_payload([self._create_event_selection(r) for r in requests])
+        decoders = [
+            (indices, arrays.EventDecoder([self._create_table_request(requests[nth], shared[nth]) for nth in indices]))
+            for indices in _group_by_payload(requests)
+        ]
 
         def decode_batch(batch: list[SelectedEvents]) -> list[Result]:
             broken: Counter[tuple[str, str]] = Counter()
             unknown: list[Counter[str]] = [Counter() for _ in requests]
-            fields = {
-                s: EventFields(selected_events, needed[s], s.types)
-                for s, selected_events in zip(shared, batch, strict=True)
-            }
-            jobs = zip(requests, shared, batch, budgets, unknown, strict=True)
+            decoded = self._decode_special_tables(requests, batch, budgets, unknown)
+            for indices, decoder in decoders:
+                events = self._exclude_mpi_calls(requests[indices[0]], [batch[nth] for nth in indices])
+                columns = decoder.decode(events, [budgets[nth] for nth in indices], [unknown[nth] for nth in indices])
+                decoded |= zip(indices, columns, strict=True)
             done = [
-                self._convert_batch(r, self._decode_request(r, fields[s], selected_events, budget, u), broken, budget)
-                for r, s, selected_events, budget, u in jobs
+                self._convert_batch(request, decoded.pop(nth), broken, budget)
+                for nth, (request, budget) in enumerate(zip(requests, budgets, strict=True))
             ]
             with lock:
                 repaired.update(broken)
@@ -171,10 +171,6 @@ class NsysReport:
             return done
 
         totals: list[Counter[str]] = [Counter() for _ in requests]
-        shared = _merge_selections_by_payload([self._create_event_selection(r) for r in requests])
-        needed = dict.fromkeys(shared, NeededFields())
-        for request, selection in zip(requests, shared, strict=True):
-            needed[selection] |= self._list_payload_fields(request)
         with contextlib.ExitStack() as stack:
             budgets = [stack.enter_context(self._open_memory_budget(request)) for request in requests]
             yield from self.events.map_batches(shared, decode_batch)
@@ -203,14 +199,15 @@ class NsysReport:
         repaired: Counter[tuple[str, str]],
         budget: Budget,
     ) -> Result:
-        """Filter the rows of a batch, convert the column types, and return the result of ``ColumnsRequest.convert``."""
-        matching = _filter_rows(batch, request.where)
-        rows = len(next(iter(matching.values())))
+        """Convert the column types of a batch, and return the result of ``ColumnsRequest.convert``."""
+        rows = len(next(iter(batch.values())))
         budget.reserve(rows, request.row_bytes, "events")
+        if set(payloads.STRING_COLUMNS).intersection(batch):
+            batch |= payloads.build_payload_columns(self.payload_schemas, batch, budget)
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
             columns[name], broken = (
-                col.convert_column(matching[name], kind) if name in matching else (col.build_null_array(rows, kind), 0)
+                col.convert_column(batch[name], kind) if name in batch else (col.build_null_array(rows, kind), 0)
             )
             repaired.update({(request.table, name): broken} if broken else {})
         return request.convert(pa.table(columns))
@@ -241,12 +238,12 @@ class NsysReport:
     def undecoded(self) -> dict[str, Undecoded]:
         """Number and size in bytes of the events that no declared table contains, by class of event."""
         with convert_damage(self.path, file=self.container.file):
-            return count_undecoded_events(self)
+            return undecoded.count_undecoded_events(self)
 
     @functools.cached_property
     def events(self) -> ReportEvents:
         """The events of the report."""
-        return ReportEvents(self.raw_data)
+        return ReportEvents(self.raw_data, undecoded.SELECTIONS, undecoded.list_undecoded_sizes)
 
     @functools.cached_property
     def payload_schemas(self) -> Schemas:
@@ -318,71 +315,61 @@ class NsysReport:
             table.payload, where.values if where and where.column == table.event_type_column else table.event_types
         )
 
-    def _list_payload_fields(self, request: ColumnsRequest[Result]) -> NeededFields:
-        """Return the payload fields that must be decoded for a request."""
-        if request.table in GENERIC_TABLES:
-            return NeededFields()
-        if request.table in mpi_calls.CALLS:
-            return mpi_calls.list_fields_of_mpi_calls(self.mpi_domains) if self.mpi_domains else NeededFields()
-        table = layout.TABLES[request.table]
-        return arrays.list_payload_fields(
-            table, self._list_columns_to_decode(request), self._create_exclusion_filter(table)
-        )
+    def _create_table_request(self, request: ColumnsRequest[Result], selection: EventSelection) -> arrays.TableRequest:
+        """Return the columns to decode for a request. There is at least one column.
 
-    def _list_columns_to_decode(self, request: ColumnsRequest[Result]) -> list[str]:
-        """Return the names of the columns to decode for a request. The list has at least one name."""
-        needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
-        have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
-        if set(payloads.STRING_COLUMNS).intersection(have):
-            return list(dict.fromkeys([*have, *payloads.NEEDED]))
-        return have or [ROWID]
-
-    def _create_exclusion_filter(self, table: EventTable) -> EventFilter | None:
-        """Return a filter for the events to exclude from a table, or None if no events are excluded."""
-        return self.mpi_domains if table.payload == layout.NVTX and self.mpi_domains else None
-
-    def _decode_request(
-        self,
-        request: ColumnsRequest[Result],
-        fields: EventFields,
-        selected_events: SelectedEvents,
-        budget: Budget,
-        skipped: Counter[str],
-    ) -> dict[str, pa.Array]:
-        """Decode the columns that a request needs from the selected events of a batch."""
-        if request.table in mpi_calls.CALLS:
-            return self._decode_mpi_calls(request.table, fields, selected_events, budget)
-        if request.table == SAMPLES:
-            return metrics.decode_metric_samples(self.gpu_metrics_by_type, selected_events, budget, skipped)
-        if request.table == counters.TABLE:
-            return counters.decode_counter_samples(self.counter_fields_by_type, selected_events, budget, skipped)
-        table, names = layout.TABLES[request.table], self._list_columns_to_decode(request)
-        types = self._create_event_selection(request).types
-        columns = arrays.decode_columns(
-            *(fields, selected_events, table, names, budget),
-            skipped=skipped,
-            types=() if types == fields.types else types,
-            exclusion=self._create_exclusion_filter(table),
-        )
-        if not set(payloads.STRING_COLUMNS).intersection(names):
-            return columns
-        return columns | payloads.build_payload_columns(self.payload_schemas, columns, budget)
-
-    def _decode_mpi_calls(
-        self, table: str, fields: EventFields, selected_events: SelectedEvents, budget: Budget
-    ) -> dict[str, pa.Array]:
-        """Decode a table of MPI calls from a batch of NVTX events.
-
-        The first call for a batch decodes all tables of MPI calls.
+        Args:
+            request: Request for columns of a table whose rows are events with a payload.
+            selection: Selection of the events to decode.
         """
-        if not self.mpi_domains:
-            return mpi_calls.create_empty_call_columns(table)
-        if not fields.mpi_calls:
-            fields.mpi_calls = mpi_calls.decode_mpi_calls(self.payload_schemas, self.mpi_domains, fields, budget)
-        columns = fields.mpi_calls[table]
-        rows = len(columns["start"])
-        before = selected_events.exchange_totals({ROWID: rows})[ROWID]
-        return columns | {ROWID: col.build_number_array(np.arange(before + 1, before + rows + 1))}
+        names = [c for c in request.types if c == ROWID or c in self.columns[request.table]]
+        needed = dict.fromkeys(names or [ROWID])
+        if set(payloads.STRING_COLUMNS).intersection(needed):
+            needed |= dict.fromkeys(payloads.NEEDED)
+        types = self._create_event_selection(request).types
+        return arrays.TableRequest(
+            layout.TABLES[request.table],
+            {name: request.types.get(name, pa.int64()) for name in needed},
+            () if types == selection.types else types,
+            request.where,
+        )
+
+    def _exclude_mpi_calls(
+        self, request: ColumnsRequest[Result], selected_events: list[SelectedEvents]
+    ) -> list[SelectedEvents]:
+        """Return events without the MPI calls among them, if a request reads NVTX events."""
+        if not self.mpi_domains or layout.TABLES[request.table].payload != layout.NVTX:
+            return selected_events
+        others = np.flatnonzero(~self.mpi_domains.compute_call_mask(selected_events[0]))
+        return [events.take(others) for events in selected_events]
+
+    def _decode_special_tables(
+        self,
+        requests: Sequence[ColumnsRequest[Result]],
+        batch: Sequence[SelectedEvents],
+        budgets: Sequence[Budget],
+        skipped: Sequence[Counter[str]],
+    ) -> dict[int, dict[str, pa.Array]]:
+        """Decode tables of generic events and of MPI calls, and return their columns by the index of the request."""
+        decoded = {}
+        calls: dict[str, dict[str, pa.Array]] = {}
+        for nth, (request, events, budget) in enumerate(zip(requests, batch, budgets, strict=True)):
+            if request.table == SAMPLES:
+                decoded[nth] = metrics.decode_metric_samples(self.gpu_metrics_by_type, events, budget, skipped[nth])
+            elif request.table == counters.TABLE:
+                decoded[nth] = counters.decode_counter_samples(
+                    self.counter_fields_by_type, events, budget, skipped[nth]
+                )
+            elif request.table in mpi_calls.CALLS and not self.mpi_domains:
+                decoded[nth] = mpi_calls.create_empty_call_columns(request.table)
+            elif request.table in mpi_calls.CALLS:
+                calls = calls or mpi_calls.decode_mpi_calls(self.payload_schemas, self.mpi_domains, events, budget)
+                rows = len(calls[request.table]["start"])
+                before = events.exchange_totals({ROWID: rows})[ROWID]
+                decoded[nth] = calls[request.table] | {
+                    ROWID: col.build_number_array(np.arange(before + 1, before + rows + 1))
+                }
+        return decoded
 
     def _build_small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
         """Return all columns of a table that is built at once instead of from batches of events."""
@@ -416,6 +403,15 @@ def _merge_selections_by_payload(selections: Sequence[EventSelection]) -> list[E
         types_by_payload.setdefault(payload, set()).update(types)
     unrestricted = {payload for payload, types in selections if not types}
     return [EventSelection(p, () if p in unrestricted else tuple(sorted(types_by_payload[p]))) for p, _ in selections]
+
+
+def _group_by_payload(requests: Sequence[ColumnsRequest[Result]]) -> list[list[int]]:
+    """Return the indices of the requests for tables of events with each payload field."""
+    groups: dict[int, list[int]] = {}
+    for nth, request in enumerate(requests):
+        if request.table in layout.TABLES:
+            groups.setdefault(layout.TABLES[request.table].payload, []).append(nth)
+    return list(groups.values())
 
 
 def _find_payload_field(table: str) -> int:

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+import pyarrow as pa
 
-from tracekit.readers.common.protobuf.decoding import decode
+from tracekit.readers.common.protobuf.rows import MESSAGE_TYPE, ColumnKind, FieldTest, RowColumn, RowTable
 from tracekit.readers.nsys_rep import entries, layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
-    from tracekit.readers.nsys_rep.events import SelectedEvents
+    from tracekit.readers.common.protobuf.rows import Clause, FieldPath
     from tracekit.readers.nsys_rep.layout import EventTable
 
-KNOWN_CLASSES = tuple(sorted(entries.KNOWN_CLASSES))
-"""Classes of calls for which it is known whether they are rows of a table."""
 TABLES = {
     layout.API: "api_calls and osrt_calls",
     layout.GPU: "the tables of GPU activities",
@@ -32,59 +29,58 @@ TABLES = {
 """Declared tables that contain the events with each payload field, as named in warnings."""
 
 
-def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
-    """Count function calls with an unknown class or no class, by class name.
+class UnknownEvents(NamedTuple):
+    """Events of unknown types that might be rows of a table, as a table of their own with one column.
+
+    Attributes:
+        path: Path of the field that names the events: the class of a call, or the type of a GPU activity.
+        clauses: Clauses that hold for the events.
+    """
+
+    path: FieldPath
+    clauses: tuple[Clause, ...]
+
+    def build_row_table(self) -> RowTable:
+        """Return the definition of the table, which has one column."""
+        return RowTable({"value": RowColumn(ColumnKind.INT64, pa.int64(), (self.path,))}, self.clauses)
+
+    def count_names(self, columns: Mapping[str, pa.Array]) -> Counter[str]:
+        """Count the decoded events by their display names."""
+        counts: Counter[str] = Counter()
+        for value, count in (entry.values() for entry in columns["value"].value_counts().to_pylist()):
+            if self.path == MESSAGE_TYPE:
+                counts[entries.format_activity(value)] += count
+            else:
+                counts[entries.WITHOUT_CLASS if value is None else entries.format_call_class(value % (1 << 64))] += (
+                    count
+                )
+        return counts
+
+
+def define_tables(table: EventTable, event_types: Sequence[int]) -> list[UnknownEvents]:
+    """Return the events of unknown types that are skipped when a table is read.
+
+    A call is unknown if its class is, or if it has no class. A GPU activity of a type that the table expects is unknown
+    if it has no sibling field. An activity of an unknown type is unknown if it has none of the known activity fields.
 
     Args:
-        classes: Class of each function call, or None if no call has a class.
-        rows: Indices of the function calls to count.
+        table: Source table.
+        event_types: Event types that are read for the table. If empty, events of all types are read.
     """
-    if classes is None:
-        return Counter({entries.WITHOUT_CLASS: len(rows)} if len(rows) else {})
-    valid = np.ones(len(rows), np.bool_) if classes.valid is None else classes.valid[rows]
-    values = classes.values[rows]
-    unknown, counts = np.unique_counts(values[valid & ~np.isin(values, np.array(KNOWN_CLASSES, np.uint64))])
-    unknown_classes = {entries.format_call_class(c): n for c, n in zip(unknown.tolist(), counts.tolist(), strict=True)}
-    return +Counter({entries.WITHOUT_CLASS: int(np.count_nonzero(~valid)), **unknown_classes})
-
-
-def count_unknown_activities(
-    selected_events: SelectedEvents, fields_by_number: Mapping[int, Field], table: EventTable, rows: Int64Array
-) -> Counter[str]:
-    """Count GPU activities of an unknown kind, by name of the event type.
-
-    An activity of a type that the table expects is counted if it has no sibling field. An activity of an unknown type
-    is counted if it has none of the known activity fields.
-
-    Args:
-        selected_events: Events that were read for a table.
-        fields_by_number: The decoded identifying and sibling fields of the table, by field number.
-        table: Source table that was read.
-        rows: Indices of the events that are not rows of the table.
-    """
+    types: tuple[Clause, ...] = ((FieldTest(MESSAGE_TYPE, frozenset(event_types)),),) if event_types else ()
+    if table.event_classes:
+        unknown = FieldTest((layout.CLASS,), entries.KNOWN_CLASSES, is_negated=True)
+        return [UnknownEvents((layout.CLASS,), (*types, (unknown,)))]
     if not table.expected_types:
-        return Counter()
-    types = selected_events.get_types(rows)
-    expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, entries.GPU_TYPES)
-    empty = _compute_mask_of_rows_without_fields(fields_by_number, table.sibling_fields, rows) & expected
-    if unknown.any():
-        some = rows[unknown]
-        parts = decode(
-            selected_events.buffer, selected_events.starts[some], selected_events.stops[some], layout.ACTIVITIES
+        return []
+    siblings = (*table.identifying_fields, *table.sibling_fields)
+    return [
+        UnknownEvents(MESSAGE_TYPE, (*types, (is_type,), *((FieldTest((n,), is_negated=True),) for n in fields)))
+        for is_type, fields in (
+            (FieldTest(MESSAGE_TYPE, frozenset(table.expected_types)), siblings),
+            (FieldTest(MESSAGE_TYPE, frozenset(entries.GPU_TYPES), is_negated=True), layout.ACTIVITIES),
         )
-        empty[unknown] = _compute_mask_of_rows_without_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
-    values, counts = np.unique_counts(types[empty])
-    return Counter({entries.format_activity(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
-
-
-def _compute_mask_of_rows_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
-    """Return a mask of the given rows, which is true for rows that have none of the fields with the given numbers."""
-    empty = np.ones(len(rows), np.bool_)
-    for number in numbers:
-        field = fields.get(number)
-        if field is not None:
-            empty &= False if field.valid is None else ~field.valid[rows]
-    return empty
+    ]
 
 
 class UnknownEventType(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit.native.program import Program
 from tracekit.native.sandbox import Sandbox
@@ -37,7 +38,7 @@ _BYTES_PER_MESSAGE, _OCCURRENCE_BYTES = 16, 13
 """Bytes of scratch memory per message (start and end offset), and per occurrence (message index, start, end, slot)."""
 _NO_OCCURRENCES = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))
 _OccurrenceBatch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]
-MAX_ROWS_OF_STRINGS, TABLE_ENTRIES = 1 << 14, 1 << 15
+MAX_ROWS_OF_STRINGS = 1 << 14
 SLOTS = 4096
 """Offset of the slot table, which has one byte per field number: the slot plus 1, or 0 for fields to skip.
 
@@ -47,13 +48,16 @@ COUNTS, WIRE_TYPES = 8192, 12288
 """Offsets of two tables with 32 bits per slot: the number of messages with the field, and a bit mask of wire types."""
 SCRATCH = 16384
 """Offset of the input and output arrays of a function."""
-BUFFER = 1 << 22
+STRINGS, MAX_STRINGS, STRING_BYTES = 1 << 22, 1 << 19, 16
+"""Offset of the hash table of strings, its maximum number of entries, and the size of an entry in bytes."""
+BUFFER = STRINGS + MAX_STRINGS * STRING_BYTES
 """Offset of the messages."""
-SCRATCH_BYTES = BUFFER - SCRATCH
+SCRATCH_BYTES = STRINGS - SCRATCH
 SLACK = 32
 """Number of zero bytes after the messages, so that eight bytes can be read at any offset."""
 MAX_SLOTS, FIELDS = 255, 2048
 OVERRUN, FIELD_NUMBER, WIRE_TYPE, BROKEN_CHAIN, EVENT_OVERRUN, TOO_MANY, FULL = range(1, 8)
+BYTES_INSTEAD_OF_NUMBER, NUMBER_INSTEAD_OF_BYTES = 8, 9
 """Result codes of the functions. The result 0 means success.
 
 The result ``FULL`` means that the output arrays are full. The next call continues where the function stopped.
@@ -72,7 +76,13 @@ _MESSAGES = {
     FIELD_NUMBER: f"a field has a number of {FIELDS} or more",
     WIRE_TYPE: "a field has an unknown wire type",
     EVENT_OVERRUN: "the payload of an event extends beyond the end of the event",
+    BYTES_INSTEAD_OF_NUMBER: "a field holds bytes instead of a number",
+    NUMBER_INSTEAD_OF_BYTES: "a field holds a number instead of bytes",
 }
+INT32, INT64, BYTES, CHAIN, RANK = range(5)
+"""Kinds of columns, which ``rows.ColumnKind`` describes."""
+OTHER_VALUE, ABSENT = 254, 255
+"""Indices in a table of 256 truth values: of all values from 254 on, and of an absent field."""
 PROGRAM = Program(
     "protobuf",
     {
@@ -87,9 +97,10 @@ PROGRAM = Program(
             *("block", "offset", "count", "in_block"),
         ),
         "distinct": (
-            *("rows", "starts", "stops", "codes", "first_rows", "table", "mask", "max_entries", "limit"),
+            *("rows", "starts", "stops", "hashes", "codes", "first_rows", "table", "mask", "limit"),
             *("next_code", "entries"),
         ),
+        "rows": ("messages", "starts", "stops", "types", "layout", "limit", "message", "stamp"),
     },
     {
         "SLOTS": SLOTS,
@@ -115,7 +126,17 @@ PROGRAM = Program(
         "FIRST_PAYLOAD": FIRST_PAYLOAD,
         "PAYLOADS": PAYLOADS,
         "TYPES": TYPES,
-        "TRIES": 16,
+        "TRIES": 64,
+        "FIELDS": FIELDS,
+        "BYTES_INSTEAD_OF_NUMBER": BYTES_INSTEAD_OF_NUMBER,
+        "NUMBER_INSTEAD_OF_BYTES": NUMBER_INSTEAD_OF_BYTES,
+        "INT32": INT32,
+        "INT64": INT64,
+        "BYTES": BYTES,
+        "CHAIN": CHAIN,
+        "RANK": RANK,
+        "OTHER_VALUE": OTHER_VALUE,
+        "ABSENT": ABSENT,
     },
 )
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
@@ -348,36 +369,36 @@ def encode_distinct_strings(buffer: Buffer, starts: Int64Array, stops: Int64Arra
 
     Returns:
         An array with the number of each string, and an array with the index of the first string that has each number.
-        If there are many thousands of distinct strings, equal strings may get different numbers.
+        If there are hundreds of thousands of distinct strings, or if their hashes collide, equal strings may get
+        different numbers.
 
     Raises:
         Damage: An offset is beyond the end of the buffer.
     """
     n = min(MAX_ROWS_OF_STRINGS, len(starts))
-    at = [SCRATCH, SCRATCH + 8 * n, SCRATCH + 16 * n, SCRATCH + 20 * n, SCRATCH + 24 * n]
-    arrays = dict(zip(("starts", "stops", "codes", "first_rows", "table"), at, strict=True))
-    buffer.bytes(at[4], 16 * TABLE_ENTRIES)[:] = 0
+    at = [SCRATCH + 8 * n * k for k in range(4)] + [SCRATCH + 28 * n]
+    arrays = dict(zip(("starts", "stops", "hashes", "codes", "first_rows"), at, strict=True))
+    entries = min(MAX_STRINGS, 1 << (2 * len(starts)).bit_length())
+    buffer.bytes(STRINGS, STRING_BYTES * entries)[:] = 0
     codes = np.empty(len(starts), np.int32)
     first_rows: list[Int64Array] = [np.empty(0, np.int64)]
-    count = table_size = 0
+    count = used = 0
     for first in range(0, len(starts), MAX_ROWS_OF_STRINGS):
         part = slice(first, min(first + MAX_ROWS_OF_STRINGS, len(starts)))
         rows = part.stop - first
         buffer.array(at[0], rows, np.int64)[:] = starts[part]
         buffer.array(at[1], rows, np.int64)[:] = stops[part]
-        table = {"mask": TABLE_ENTRIES - 1, "max_entries": TABLE_ENTRIES // 2, "entries": table_size}
+        table = {"table": STRINGS, "mask": entries - 1, "entries": used}
         check_result_code(buffer.call("distinct", rows=rows, limit=buffer.size, next_code=count, **arrays, **table))
-        codes[part] = buffer.array(at[2], rows, np.int32)
+        codes[part] = buffer.array(at[3], rows, np.int32)
         new = buffer.parameter("distinct", "next_code") - count
-        first_rows.append(first + buffer.array(at[3], new, np.int32).astype(np.int64))
-        count, table_size = count + new, buffer.parameter("distinct", "entries")
+        first_rows.append(first + buffer.array(at[4], new, np.int32).astype(np.int64))
+        count, used = count + new, buffer.parameter("distinct", "entries")
     return codes, np.concatenate(first_rows)
 
 
 def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
     """Return strings in a buffer as a dictionary array.
-
-    If there are many thousands of distinct strings, the dictionary may contain some of them more than once.
 
     Args:
         buffer: Buffer that holds the strings.
@@ -389,7 +410,11 @@ def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> 
     """
     codes, new_rows = encode_distinct_strings(buffer, starts, stops)
     strings = extract_strings(buffer.data, np.stack((starts[new_rows], stops[new_rows]), axis=1).reshape(-1))
-    return pa.DictionaryArray.from_arrays(col.build_number_array(codes), strings)
+    indices = col.build_number_array(codes)
+    if buffer.parameter("distinct", "entries") < len(new_rows):
+        distinct = strings.unique()
+        indices, strings = pc.index_in(strings, distinct).take(indices), distinct
+    return pa.DictionaryArray.from_arrays(indices, strings, safe=False)
 
 
 class DecoderSandbox(Sandbox):
