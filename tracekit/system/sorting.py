@@ -84,11 +84,9 @@ def sort_and_deduplicate(values: Array) -> Array:
 
 
 def iterate_row_blocks(row_count: int) -> Iterator[slice]:
-    """Yield slices of at most ``BLOCK_ROWS`` rows. After each block, the pages of mapped files are released."""
+    """Yield slices of at most ``BLOCK_ROWS`` rows."""
     for start in range(0, row_count, BLOCK_ROWS):
         yield slice(start, min(start + BLOCK_ROWS, row_count))
-        if row_count > BLOCK_ROWS:
-            memory.drop_mapped_pages()
 
 
 def choose_row_number_type(row_count: int) -> np.dtype[Any]:
@@ -148,14 +146,10 @@ def sort_rows(*keys: Array) -> SortedRows:
         sizes += np.bincount(compute_buckets(block), minlength=len(sizes))
     starts = np.concatenate([[0], np.cumsum(sizes)])
     order, *ordered = _distribute_to_groups(compute_buckets, rows, starts, keys)
-    released = 0
     for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         within = compute_stable_order(*(key[start:stop] for key in ordered))
         for values in (order, *ordered):
             values[start:stop] = values[start:stop][within]
-        if stop - released >= BLOCK_ROWS:
-            memory.drop_mapped_pages()
-            released = stop
     return SortedRows(order, ordered)
 
 
