@@ -35,7 +35,7 @@ def test_parents_and_depths(rows: list[tuple[int, int]], chunk: int) -> None:
 def test_memory_outside_the_sandbox() -> None:
     sandbox = ArraySandbox(nesting.PROGRAM)
     sandbox.allocate("nest", start=1)
-    with pytest.raises(MemoryError, match=r"nesting\.c left its memory"):
+    with pytest.raises(MemoryError, match="the nesting left its memory"):
         sandbox.call("nest", intervals=1 << 31, capacity=1 << 31)
 
 

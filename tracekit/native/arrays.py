@@ -84,5 +84,5 @@ class ArraySandbox:
         if self._sandbox is None or size > self._capacity:
             self._capacity = min(max(size + size // 4, _MIN_BYTES), _MAX_BYTES)
             name = self._program.name
-            self._sandbox = Sandbox(self._program, self._capacity, lambda: MemoryError(f"{name}.c left its memory"))
+            self._sandbox = Sandbox(self._program, self._capacity, lambda: MemoryError(f"the {name} left its memory"))
         return self._sandbox
