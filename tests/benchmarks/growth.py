@@ -128,7 +128,9 @@ def plot(values: str, path: str) -> None:
     for number, title in enumerate(("peak memory in MB", "CPU time in s")):
         for (name, points), (line, color) in zip(measures.items(), styles, strict=False):
             ys = [point[number] for point in points]
-            axes[number].plot(sizes, ys, marker="o", markersize=3, linestyle=line, color=f"C{color}", label=name)
+            axes[number].plot(
+                sizes[: len(ys)], ys, marker="o", markersize=3, linestyle=line, color=f"C{color}", label=name
+            )
         axes[number].set(xscale="log", yscale="log", xlabel="events", title=title)
         axes[number].grid(which="both", alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
