@@ -129,7 +129,7 @@ def find_node_creations(frames: Frames, read_nodes: Callable[[str], pl.DataFrame
     limits = select_calls(calls, _CAPTURE_LIMITS)["start_ns"]
     if lost.height and len(limits):
         launched = pl.concat(rows.select(CALL) for rows in ran.values())
-        inside = calls.filter(pl.col("start_ns").is_between(limits.first(), limits.last()))
+        inside = calls.filter(pl.col("start_ns").is_between(limits.min(), limits.max()))
         captured = _list_captured_calls(inside.join(launched, on=CALL, how="anti"), events)
         times = pl.concat(ran[t].select(NODE).hstack(frames(t).select("start_ns").collect()) for t in OPERATIONS)
         starts = times.join(lost.select(NODE), on=NODE, how="semi").group_by(NODE).agg(pl.col("start_ns").min())
