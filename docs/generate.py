@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import tracekit as tk
 from tracekit import cli, registry, schemas
 from tracekit.core import compare
 from tracekit.core.diagnosis import causes, cures, ledger
@@ -260,6 +261,22 @@ def support_by_table(path: str) -> str:
     return "\n".join([*_grid(("table", "rows compared", "of builds"), [r for r in rows if r[1] != "0"]), ""])
 
 
+def read_tables(*paths: str) -> str:
+    """Return a table of what is read from files of one format, and of what they contain that is not read."""
+    rows, undecoded = [], []
+    for path in paths:
+        with tk.load(ROOT / path) as trace:
+            for name in sorted(n for n in trace.tables if trace.count(n)):
+                table = trace[name]
+                values = [c for c in table.column_names if table[c].null_count < table.num_rows]
+                rows.append((f"`{Path(path).name}`", f"`{name}`", f"{table.num_rows:,}", _code_list(values)))
+            undecoded += [(f"`{Path(path).name}`", f"`{kind}`", f"{n:,}") for kind, n in trace.undecoded.items()]
+    lines = _grid(("file", "table", "rows", "columns with values"), rows)
+    if undecoded:
+        lines += ["", "Not read:", "", *_grid(("file", "events", "number"), undecoded)]
+    return "\n".join([*lines, ""])
+
+
 def recipe_list() -> str:
     """Return a table of all recipes with their options and tables."""
     rows = [
@@ -458,6 +475,7 @@ _GENERATORS = (
     *_SERVING_GENERATORS,
     recipe_list,
     formats,
+    read_tables,
     exporter_options,
     counted_work,
     *_VERSION_GENERATORS,

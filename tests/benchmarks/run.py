@@ -20,12 +20,14 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import deep
 import growth
 import kineto
+import makers
 import ncu
 import ncu_rep
 import startup
@@ -113,6 +115,7 @@ JOBS = [
         "start of `stats`, report of 1 MB, beyond the interpreter",
         lambda: startup.measured(repeated("train_amp.nsys-rep", EVENTS_OF_1_MB), OUT),
     ),
+    *(Job(f"makers: {makers.title(module)}", partial(makers.measure, module, OUT)) for module in makers.MODULES),
 ]
 VIEWER = "viewer: time to the verdict, weight of pages, memory"
 GROWTH = "growth: time and memory of each command by number of events"
