@@ -82,8 +82,8 @@ class _ComparedFiles:
     type=parse_names,
     metavar="KIND[,KIND]",
     shell_complete=create_name_completer(list_comparison_kinds),
-    help="Kinds of rows to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. "
-    "The default is all.",
+    help="Kinds of rows to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations, op_kernels, "
+    "categories. The default is all except the last two or, for GPUs of different makers, all except kernels and api.",
 )
 @click.option(
     "--key-op",
@@ -182,11 +182,10 @@ def diff_command(
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
         _print_statistics_diff(a, b, printing, {"--fail-if": conditions, "--save": baseline, "--to": to})
         return
-    chosen = kinds or list(compare.KINDS)
-    compare.check_kinds(chosen)
+    compare.check_kinds(kinds or ())
     parsed = [compare.parse_condition(text) for text in conditions]
     required = [kind for condition in parsed for kind in condition.required_kinds]
-    needed = tuple(compare.KINDS if baseline else dict.fromkeys([*chosen, *required]))
+    needed = tuple(dict.fromkeys([*kinds, *required]) if kinds and not baseline else compare.KINDS)
     summarizer = Summarizer(needed, key_op, iterations, exact_names, is_strict(), include_warm_up, get_layers())
     inputs = [file for side in (a, b) if side is not None for file in list_input_files_of_side(side)]
     before, after = summarizer.summarize(a), None if b is None else summarizer.summarize(b)
@@ -196,7 +195,9 @@ def diff_command(
     if b is None or after is None:
         return
     alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
-    diff = compare.compare(before, after, chosen, alpha=alpha, min_percent=min_percent)
+    diff = compare.compare(
+        before, after, kinds or compare.choose_kinds(before, after), alpha=alpha, min_percent=min_percent
+    )
     if to is None:
         _print_diff(diff, printing, inputs, limit, quiet=quiet)
     else:

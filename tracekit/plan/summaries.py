@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _OPS = ("nvtx_ranges", *schemas.list_tables("kernel"))
 _TABLES: Mapping[str, Sequence[str]] = {
-    "kernels": ("kernels",),
+    **dict.fromkeys(("kernels", "op_kernels", "categories"), ("kernels",)),
     **dict.fromkeys(("ops", "groups", "nvtx_gpu", "iterations"), _OPS),
     "nvtx": ("nvtx_ranges",),
     "api": ("api_calls",),

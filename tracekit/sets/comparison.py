@@ -51,8 +51,9 @@ def diff(
         a: The first side: a trace, a set of traces, the path of a capture or of a baseline, a folder of captures, or a
             pattern.
         b: The second side, as for ``a``. Changes are those from ``a`` to ``b``.
-        by: Kinds to compare: ``kernels``, ``ops``, ``groups``, ``nvtx_gpu``, ``nvtx``, ``api``, ``copies``, ``idle``
-            and ``iterations``. If None, all kinds are compared.
+        by: Kinds to compare: ``kernels``, ``ops``, ``groups``, ``nvtx_gpu``, ``nvtx``, ``api``, ``copies``, ``idle``,
+            ``iterations``, ``op_kernels`` and ``categories``. If None, all kinds except the last two are compared or,
+            if the GPUs have different makers, all except ``kernels`` and ``api``.
         key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
         iterations: First and last iteration to compare, both inclusive.
         include_warm_up: Whether the first iterations are compared even if they are much slower than the others, as for
@@ -82,13 +83,13 @@ def diff(
     """
     from tracekit.core import compare
 
-    kinds = tuple(compare.KINDS if by is None else by)
-    compare.check_kinds(kinds)
-    summarizer = Summarizer(kinds, key_op, iterations, exact_names, include_warm_up=include_warm_up)
+    chosen = tuple(compare.KINDS if by is None else by)
+    compare.check_kinds(chosen)
+    summarizer = Summarizer(chosen, key_op, iterations, exact_names, include_warm_up=include_warm_up)
+    before, after = summarizer.summarize(a), summarizer.summarize(b)
+    kinds = compare.choose_kinds(before, after) if by is None else chosen
     limit = compare.DEFAULT_ALPHA if alpha is None else alpha
-    return compare.compare(
-        summarizer.summarize(a), summarizer.summarize(b), kinds, alpha=limit, min_percent=min_percent
-    )
+    return compare.compare(before, after, kinds, alpha=limit, min_percent=min_percent)
 
 
 def save_baseline(

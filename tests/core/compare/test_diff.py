@@ -21,7 +21,7 @@ from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.sets.comparison import Summarizer
 
 SLOW = "kernel_f<(int)4>"
-KINDS_OF_SUMS = ("kernels", "ops", "api", "copies", "idle")
+KINDS_OF_SUMS = ("kernels", "ops", "api", "copies", "idle", "op_kernels", "categories")
 SAMPLE = st.tuples(
     st.sampled_from(["a", "b", None]), st.one_of(st.none(), st.integers(0, 2)), st.integers(0, 3), st.integers(0, 2**58)
 )
@@ -95,7 +95,7 @@ def test_two_runs_of_one_program_do_not_differ() -> None:
 @pytest.mark.slow
 def test_a_diff_has_all_kinds_with_exact_sums() -> None:
     a, b = training_runs.run(1), training_runs.run(2, slow=((SLOW, 2.0),))
-    diff = tk.diff(a, b)
+    diff = tk.diff(a, b, by=list(KINDS))
     assert diff.kinds == tuple(KINDS)
     for kind in KINDS_OF_SUMS:
         assert diff.frame(kind).height
@@ -441,7 +441,7 @@ def test_exact_names() -> None:
 @pytest.mark.parametrize("name", ["train_amp", "graph_node", "nvtx_features", "cpu_only", "empty", "ddp2"])
 def test_a_capture_does_not_differ_from_itself(name: str) -> None:
     with tk.load(FIXTURES / f"{name}.sqlite") as trace:
-        diff = tk.diff(trace, trace)
+        diff = tk.diff(trace, trace, by=list(KINDS))
         for kind in KINDS:
             frame = diff.frame(kind)
             assert set(frame["status"]) <= {"equal"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.core.compare import changes, permutation
+from tracekit.core.compare import changes, makers, permutation
 from tracekit.core.compare.notes import describe_steps_of_sides, have_comparable_iterations, list_comparability_notes
 from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, MISSING, ON_GPU, merge_units_to_equal_sizes
 from tracekit.errors import TracekitError, UnknownFormatError, create_choices_hint
@@ -35,6 +35,7 @@ EVIDENCE = {
 _MEASURES = {
     "iterations": "the duration of the iterations",
     "kernels": "the time in kernels",
+    "op_kernels": "the time in kernels",
     "ops": "the GPU time of ops",
     "groups": "the GPU time of ops",
     "copies": "the time in memory copies and sets",
@@ -99,8 +100,8 @@ class Diff:
         """Return the changes of one kind of rows, the largest changes first.
 
         Args:
-            kind: ``kernels``, ``ops``, ``groups``, ``nvtx``, ``nvtx_gpu``, ``api``, ``copies``, ``idle`` or
-                ``iterations``.
+            kind: ``kernels``, ``ops``, ``groups``, ``nvtx``, ``nvtx_gpu``, ``api``, ``copies``, ``idle``,
+                ``iterations``, ``op_kernels`` or ``categories``.
 
         Returns:
             One row per name: ``name``, ``status``, ``count_a``, ``count_b``, ``time_a_ns``, ``time_b_ns``,
@@ -212,12 +213,14 @@ def compare(
         raise TracekitError(f"alpha is {alpha}, but it must be between 0 and 1")
     if min_percent is not None and not 0 <= min_percent < math.inf:
         raise TracekitError(f"min_percent is {min_percent}, but it must be 0 or more")
+    if makers.have_different_makers(a, b):
+        a, b = makers.use_common_names(a), makers.use_common_names(b)
     per_iteration = is_per_iteration(a, b)
     tables = {kind: _compute_changes_of_kind(a, b, kind, per_iteration=per_iteration) for kind in kinds}
     merged_a, merged_b = merge_units_to_equal_sizes([a, b])
     tested = _add_evidence(merged_a, merged_b, tables, alpha, min_percent)
     notes = list_comparability_notes(a, b, has_enough_iterations=_have_enough_iterations(merged_a, merged_b, alpha))
-    return Diff(a, b, tuple(kinds), alpha, tested, notes)
+    return Diff(a, b, tuple(kinds), alpha, tested, (*notes, *makers.describe_differences(a, b, tables)))
 
 
 def check_kinds(kinds: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit.core.categories import GRAPH, category_expr
 from tracekit.core.compare.names import normalize_categorical_names_expr
 from tracekit.core.diagnosis.idle import list_idle_times
 from tracekit.core.relations import ACTIVITIES, CALL, KERNELS, THREAD
@@ -86,6 +87,8 @@ class SummarySource:
         return normalize_categorical_names_expr(pl.col(column), "exact" if self.exact_names else rules)
 
 
+NO_OP = "(no op)"
+"""Name of the row of kernels that no op launched."""
 SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,
     "name": pl.Categorical,
@@ -162,6 +165,16 @@ class Summary:
     def iterations(self) -> int:
         """Number of iterations."""
         return sum(self.units)
+
+    def rename(self, rename: Callable[[pl.Expr], pl.Expr], kinds: Sequence[str]) -> Summary:
+        """Return the summary with other names in the given kinds. Rows that get the same name are added up.
+
+        Args:
+            rename: Function that returns an expression for the new names, given one for the names (String).
+            kinds: The kinds, keys of ``KINDS``.
+        """
+        renamed = pl.when(pl.col("kind").is_in(kinds)).then(map_categories_expr(pl.col("name"), rename))
+        return replace(self, samples=_sum_samples(self.samples.with_columns(name=renamed.otherwise("name"))))
 
     def select_samples_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the samples of one kind, without the column ``kind``."""
@@ -328,6 +341,28 @@ def _read_kernel_samples(source: SummarySource) -> pl.DataFrame:
     return pl.concat(rows)
 
 
+def _read_op_kernel_samples(source: SummarySource) -> pl.DataFrame:
+    """Return the count and time of kernels and of whole CUDA graphs, by the name and direction of their op."""
+    op = source.normalized_name_expr("op_name", "range").fill_null(pl.lit(NO_OP, pl.Categorical))
+    columns = (op.alias("name"), pl.col("direction").cast(pl.String), "iteration", "start_ns", "end_ns")
+    rows = pl.concat([source.frames(table).select(columns) for table in KERNELS])
+    totals = (_COUNT, _DURATION.sum().cast(pl.Int64).alias("time_ns"), _DURATION.max().alias("max_ns"))
+    return _append_directions_to_names(rows.group_by("name", "direction", "iteration").agg(totals).collect(), "max_ns")
+
+
+def _read_category_samples(source: SummarySource) -> pl.DataFrame:
+    """Return the count and time of kernels by category, such as attention, and of whole CUDA graphs."""
+    categories = {"kernels": category_expr(pl.col("name")), "graph_launches": pl.lit(GRAPH, pl.Categorical)}
+    longest = _DURATION.max().alias("max_ns")
+    rows = [
+        _sum_by_name_and_iteration(
+            source.frames(table).select(category.alias("name"), "iteration", "start_ns", "end_ns"), longest
+        )
+        for table, category in categories.items()
+    ]
+    return pl.concat(rows)
+
+
 def _read_op_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count and GPU time of ops by name and direction."""
     ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
@@ -355,15 +390,15 @@ def _read_group_samples(source: SummarySource) -> pl.DataFrame:
     )
 
 
-def _append_directions_to_names(rows: pl.DataFrame) -> pl.DataFrame:
-    """Append the direction to each name, and add the column ``bytes``, which is null."""
+def _append_directions_to_names(rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Append the direction to each name, add the column ``bytes``, which is null, and keep the given columns."""
     by_direction = rows.partition_by("direction", as_dict=True, maintain_order=True)
     named = []
     for (direction,), part in by_direction.items():
         append = functools.partial(pl.format, "{}" if direction is None else f"{{}} [{direction}]")
         named.append(part.with_columns(map_categories_expr(pl.col("name"), append)))
-    columns = ("name", "iteration", "count", "time_ns", pl.lit(None, pl.Int64).alias("bytes"))
-    return pl.concat(named or [rows]).select(columns)
+    unsized = pl.lit(None, pl.Int64).alias("bytes")
+    return pl.concat(named or [rows]).select("name", "iteration", "count", "time_ns", unsized, *columns)
 
 
 def _read_range_samples(source: SummarySource) -> pl.DataFrame:
@@ -479,6 +514,8 @@ KINDS: dict[str, ComparedKind] = {
     "iterations": ComparedKind(
         "Iterations", "duration", CPU_PERCENT, _read_iteration_samples, DURATION, (*KERNELS, "ops")
     ),
+    "op_kernels": ComparedKind("Kernels by op", "duration", GPU_PERCENT, _read_op_kernel_samples, "", KERNELS),
+    "categories": ComparedKind("Kernels by category", "duration", GPU_PERCENT, _read_category_samples, "", KERNELS),
 }
 """The kinds of rows that can be compared, keyed by name."""
 MISSING = "missing_{}"
