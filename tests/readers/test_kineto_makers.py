@@ -446,7 +446,136 @@ def test_valid_escapes_stay_escapes(names: list[str], tmp_path_factory: pytest.T
         assert loaded["nvtx_ranges"]["name"].to_pylist() == names
 
 
+# Other makers. XPU, HPU and MUSA: built from the names of fields in the source of libkineto, not captured.
+
+
+def test_an_intel_gpu(tmp_path: Path) -> None:
+    """The fields that the plug-in of libkineto for XPUs writes."""
+    queue = {"device": 1, "context": "0x000000000b2f1c40", "sycl queue": 3, "l0 queue": "0x000000000b2f9d10"}
+    place = {"pid": 1, "tid": 3}
+    copy = {"correlation": 2, "bytes": 4096, "memory bandwidth (GB/s)": 1.5, "l0 call": "zeCommandListAppendMemoryCopy"}
+    events = [
+        step(),
+        event("cpu_op", "aten::mm", 1, 60, CPU, **{"External id": 1}),
+        event("xpu_runtime", "urEnqueueKernelLaunch", 5, 10, CPU, **{"External id": 1}, correlation=1),
+        event("xpu_driver", "zeCommandListAppendLaunchKernel", 6, 4, CPU, correlation=9),
+        event("xpu_runtime", "urEnqueueUSMMemcpy", 30, 10, CPU, correlation=2),
+        event("xpu_runtime", "urEnqueueUSMFill", 45, 5, CPU, correlation=3),
+        event("kernel", "gemm_kernel", 50, 20, place, correlation=1, kernel_id=7, sycl_node_id=0, **queue),
+        event("gpu_memcpy", "Memcpy M2D (MEMORY -> DEVICE)", 70, 5, place, **copy, **queue),
+        event("gpu_memset", "Memset (165 -> DEVICE)", 80, 5, place, correlation=3, bytes=64, **queue),
+        event("collective_comm", "xccl::allreduce", 300, 50, CPU, Communicator_id=5),
+        event("xpu_sync", "zeEventHostSynchronize", 90, 5, {"pid": -1, "tid": 4242}, Type="HOST_EVENT"),
+    ]
+    properties = {"id": 1, "name": "Intel Data Center GPU", "totalGlobalMem": 1 << 36, "maxComputeUnits": 512}
+    document = json.loads(files.trace(events)) | {"deviceProperties": [properties]}
+    path = written(tmp_path, json.dumps(document))
+    assert linked(path, "device_id", "stream_id", "range_path", "correlation_id") == [
+        (1, 3, "ProfilerStep#1/aten::mm", 1)
+    ]
+    with tk.load(path) as loaded:
+        assert loaded.undecoded == {"xpu_sync": tk.Undecoded(1)}
+        assert loaded.frame("devices").select("device_id", "name", "sm_count").collect().row(0) == (
+            1,
+            "Intel Data Center GPU",
+            512,
+        )
+        ranges = loaded.frame("nvtx_ranges", names="string").filter(domain="collective_comm").collect()
+        assert ranges["name"].to_list() == ["xccl::allreduce"]
+        apis = loaded.frame("api_calls", names="string").collect()["api"].to_list()
+    assert apis == ["XPU runtime", "XPU driver", "XPU runtime", "XPU runtime"]
+    assert text_values(path, "memcpys", "bytes", "copy_kind", "dst_memory_kind") == [(4096, "Host-to-Device", "DEVICE")]
+    assert text_values(path, "memsets", "bytes", "value", "memory_kind") == [(64, 165, "DEVICE")]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "function", "device_category", "api"),
+    [
+        ("musa_runtime", "musaLaunchKernel", "kernel", "MUSA runtime"),
+        ("privateuse1_runtime", "cnInvokeKernel", "kernel", "PrivateUse1 runtime"),
+        ("hip_runtime", "hipLaunchKernel", "kernel", "HIP runtime"),
+        ("glow_runtime", "launch", "hpu_op", "Glow runtime"),
+    ],
+)
+def test_kernels_of_other_runtimes(runtime: str, function: str, device_category: str, api: str, tmp_path: Path) -> None:
+    launches = [e for n in range(2) for e in launch(n)]
+    names = {"cuda_runtime": (runtime, function), "kernel": (device_category, "kern")}
+    renamed = [
+        e | dict(zip(("cat", "name"), names.get(e["cat"], (e["cat"], e["name"])), strict=True)) for e in launches
+    ]
+    path = written(tmp_path, files.trace([step(), *renamed]))
+    assert linked(path, "range_path") == paths_of_ops(2)
+    assert set(text_values(path, "api_calls", "api", "name")) == {(api, function)}
+
+
+def text_values(path: Path, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    with tk.load(path) as loaded:
+        return loaded.frame(table, names="string").select(columns).collect().rows()
+
+
+def test_recordings_of_events_are_read(tmp_path: Path) -> None:
+    recording = event("cuda_event", "cudaEventRecord", 30, 0, GPU, event_id=4, device=0, context=1, stream=7)
+    path = written(tmp_path, files.trace([step(), recording]))
+    assert values(path, "cuda_events", "timestamp_ns", "device_id", "stream_id", "event_id") == [(30_000, 0, 7, 4)]
+
+
+COMMANDS = {"dma_request": "memcpys", "event_wait": "syncs", "event_record": "cuda_events"}
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="no corpus beside the checkout")
+@pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
+def test_commands_of_an_mtia() -> None:
+    (path,) = PUBLIC.rglob("mtia_inference_rank_0.json.gz")
+    commands = [e for e in files.events(path) if e.get("cat") == "mtia_ccp_events"]
+    expected = {table: [] for table in ("kernels", *COMMANDS.values())}
+    for e in commands:
+        expected[COMMANDS.get(e["name"], "kernels")].append((17, e["args"]["stream"], e["args"].get("correlation")))
+    for table, rows in expected.items():
+        assert values(path, table, "device_id", "stream_id", "correlation_id") == rows, table
+    copies = [e["args"] for e in commands if e["name"] == "dma_request"]
+    directions = {"HOST_TO_DEVICE": "Host-to-Device", "DEVICE_TO_HOST": "Device-to-Host"}
+    assert text_values(path, "memcpys", "bytes", "copy_kind") == [
+        (args["size"], directions[args["direction"]]) for args in copies
+    ]
+    with tk.load(path) as loaded:
+        assert set(loaded.undecoded) == {"without category", "Trace"}
+        assert loaded.why().step.count > 1
+
+
 # Public traces
+
+
+def read_timelines() -> list[tuple[str, str]]:
+    """The traces for which TraceLens states the times of the GPU, and the file with these times."""
+    if not PUBLIC.is_dir():
+        return []
+    lines = (PUBLIC.parent / "CATALOG.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in lines if line.startswith("kineto_other/")]
+    return [(row[0], o) for row in rows for o in row[-1].split(";") if o.endswith("gpu_timeline.csv")]
+
+
+PARTIAL = ("resnet_act_checkpoint", "normalization_layer_test")
+"""Traces of which the file has the times of a part only, or without the memory sets."""
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="no corpus beside the checkout")
+@pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
+def test_gpu_times_are_those_of_tracelens() -> None:
+    pairs = [pair for pair in read_timelines() if not any(name in pair[0] for name in PARTIAL)]
+    assert len(pairs) == 18
+    for trace, timeline in pairs:
+        lines = (PUBLIC.parent / timeline).read_text().splitlines()[1:]
+        ms = {line.split(",")[0]: float(line.split(",")[1]) for line in lines}
+        with tk.load_many([PUBLIC.parent / trace]) as ranks:
+            row = ranks.recipe("gpu_time_sum")["gpu_time"].row(0, named=True)
+        parts = {
+            name: ms[f"{name}_time"] for name in ("computation", "exposed_comm", "exposed_memcpy", "idle", "total")
+        }
+        names = ("compute_ns", "exposed_ns", "memory_ns", "idle_ns", "total_ns")
+        for name, (part, expected) in zip(names, parts.items(), strict=True):
+            assert row[name] == pytest.approx(expected * 1e6, abs=row["kernel_count"] + 1), (trace, part)
 
 
 @pytest.mark.corpus

@@ -116,10 +116,14 @@ ROW_IDS = {
     "cuda_events": Slot.CUDA_EVENT_ID,
     "osrt_calls": Slot.OSRT_CALL_ID,
 }
-RANGE_CATEGORIES = ("cpu_op", "user_annotation", "python_function", "Operator")
+RANGE_CATEGORIES = ("cpu_op", "user_annotation", "python_function", "Operator", "collective_comm")
 MARK_CATEGORIES = ("cpu_instant_event",)
 ON_THREADS = ("api_calls", "nvtx_ranges")
-DOMAINS = {"cpu_op": 1, "user_annotation": 2, "python_function": 3, "cpu_instant_event": 4}
+DOMAINS = {"cpu_op": 1, "user_annotation": 2, "python_function": 3, "cpu_instant_event": 4, "collective_comm": 5}
+COMMAND_CATEGORY = "mtia_ccp_events"
+"""Category of the commands that the control processor of an MTIA executes: programs, copies and synchronizations."""
+_COMMAND_TABLES = {"dma_request": "memcpys", "event_wait": "syncs", "event_record": "cuda_events"}
+"""Tables of the commands that are not programs, by name."""
 _CATEGORY_TABLES = {
     "kernel": "kernels",
     "Kernel": "kernels",
@@ -129,6 +133,9 @@ _CATEGORY_TABLES = {
     "Memset": "memsets",
     "Runtime": "api_calls",
     "cuda_sync": "syncs",
+    "cuda_event": "cuda_events",
+    "hpu_op": "kernels",
+    COMMAND_CATEGORY: "kernels",
     "cuda_profiler_range": "profiler_metrics",
     "overhead": OVERHEADS,
     **dict.fromkeys(RANGE_CATEGORIES, "nvtx_ranges"),
@@ -149,7 +156,10 @@ _API_CALLS = _TABLES.index("api_calls")
 _CATEGORY_TABLE_INDEXES = np.array([_TABLES.index(t) for t in _CATEGORY_TABLES.values()] + [-1, -1])
 _PHASES = pa.array([SLICE, INSTANT, METADATA, *FLOWS])
 _SLICE, _INSTANT, _METADATA, _FLOW = range(4)
-_MARKS = _TABLES.index("nvtx_marks")
+_MARKS, _KERNELS = _TABLES.index("nvtx_marks"), _TABLES.index("kernels")
+_COMMANDS = pa.array([COMMAND_CATEGORY])
+_COMMAND_NAMES = pa.array(_COMMAND_TABLES)
+_COMMAND_TABLE_INDEXES = np.array([*(_TABLES.index(t) for t in _COMMAND_TABLES.values()), _KERNELS, _KERNELS])
 
 
 class EventCollector:
@@ -221,7 +231,11 @@ class EventCollector:
         """
         categories = cells.find_string_indices(Slot.CATEGORY, _CATEGORIES)
         tables = np.where(_compute_runtime_mask(cells), _API_CALLS, _CATEGORY_TABLE_INDEXES[categories])
-        phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
+        commands = cells.find_string_indices(Slot.CATEGORY, _COMMANDS) >= 0
+        if commands.any():
+            kinds = cells.find_string_indices(Slot.NAME, _COMMAND_NAMES)
+            tables = np.where(commands, _COMMAND_TABLE_INDEXES[kinds], tables)
+        phase = np.where(tables == _MARKS, _INSTANT, _SLICE)  # the profiler writes recordings of events as slices
         tables = np.where((phases == phase) & (tables >= 0), tables, -1)
         self._add_undecoded_counts(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
         return tables

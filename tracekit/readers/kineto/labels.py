@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 
 RUNTIME_CATEGORY_PATTERN = r"^[a-z0-9]{1,40}_(?:runtime|driver)$"
 """Matches the categories of the calls of a runtime or driver, such as ``cuda_runtime`` and ``xpu_driver``."""
-_RUNTIMES = {"cuda": "CUDA", "hip": "HIP", "xpu": "XPU", "mtia": "MTIA", "musa": "MUSA", "privateuse1": "PrivateUse1"}
+_RUNTIMES = {
+    **{name: name.upper() for name in ("cuda", "hip", "xpu", "mtia", "musa")},
+    "glow": "Glow",
+    "privateuse1": "PrivateUse1",
+}
 _MEMCPY = re.compile(r"Memcpy (\w{1,100})(?: \((.{1,100}) -> (.{1,100})\))?")
-_MEMSET = re.compile(r"Memset \((.+)\)")
-_DIRECTION = re.compile(r"([HDAP])to([HDAP])")
-_MEMORY_KINDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+_MEMSET = re.compile(r"Memset \((?:(\d{1,18}) -> )?(.+)\)")
+_DIRECTION = re.compile(r"([HDAPM])(?:to|2)([HDAPM])|(HOST|DEVICE)_TO_(HOST|DEVICE)")
+_MEMORY_KINDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer", "M": "Host"}
+"""Kinds of memory by the letters that profilers write. ``M`` is memory of the host that is not pinned (XPU)."""
 _SYNC_TYPES = {
     "Event Synchronize": "Event sync",
     "Stream Synchronize": "Stream sync",
@@ -64,8 +69,17 @@ def parse_copy_kind(name: str) -> str | None:
     The result is None if the name of the copy contains no known direction.
     """
     match = _MEMCPY.match(name)
-    direction = _DIRECTION.fullmatch(match[1]) if match else None
-    return f"{_MEMORY_KINDS[direction[1]]}-to-{_MEMORY_KINDS[direction[2]]}" if direction else None
+    return parse_direction(match[1]) if match else None
+
+
+def parse_direction(text: str) -> str | None:
+    """Return a direction as nsys names it, such as ``Host-to-Device`` for ``HtoD``, ``M2D`` or ``HOST_TO_DEVICE``.
+
+    The result is None for a string that is not a known direction.
+    """
+    direction = _DIRECTION.fullmatch(text)
+    ends = [part for part in direction.groups() if part] if direction else []
+    return "-to-".join(_MEMORY_KINDS[end[0]] for end in ends) or None
 
 
 def parse_source_memory_kind(name: str) -> str | None:
@@ -83,7 +97,13 @@ def parse_target_memory_kind(name: str) -> str | None:
 def parse_memset_memory_kind(name: str) -> str | None:
     """Return the kind of memory that a memory set writes, or None if the name of the memory set does not contain it."""
     match = _MEMSET.match(name)
-    return match[1] if match else None
+    return match[2] if match else None
+
+
+def parse_memset_value(name: str) -> int | None:
+    """Return the value that a memory set writes, or None if the name of the memory set does not contain it."""
+    match = _MEMSET.match(name)
+    return int(match[1]) if match and match[1] else None
 
 
 def convert_to_nsys_sync_type(kind: str) -> str:

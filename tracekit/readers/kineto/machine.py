@@ -106,6 +106,15 @@ def build_device_rows(metadata: Metadata) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
+_SM_COUNT = ("numSms", "maxComputeUnits")
+_SHARED_MEMORY_PER_SM = ("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor")
+"""Properties of a GPU that have other names for other makers: NVIDIA and AMD, or Intel; NVIDIA, or AMD."""
+
+
+def _get_first(properties: Metadata, names: tuple[str, ...]) -> Any:
+    return next((properties[name] for name in names if name in properties), None)
+
+
 def _build_device_row(number: int, properties: Metadata) -> dict[str, Any]:
     warp, max_threads = (
         _get_nonnegative_int32_or_none(properties.get("warpSize")),
@@ -117,12 +126,12 @@ def _build_device_row(number: int, properties: Metadata) -> dict[str, Any]:
         "name": _convert_metadata_to_text(properties.get("name")),
         "compute_major": _get_nonnegative_int32_or_none(properties.get("computeMajor")),
         "compute_minor": _get_nonnegative_int32_or_none(properties.get("computeMinor")),
-        "sm_count": _get_nonnegative_int32_or_none(properties.get("numSms")),
+        "sm_count": _get_nonnegative_int32_or_none(_get_first(properties, _SM_COUNT)),
         "memory_bytes": _get_nonnegative_int64_or_none(properties.get("totalGlobalMem")),
         "threads_per_warp": warp,
         "max_warps_per_sm": max_threads // warp if warp and max_threads else None,
         "max_registers_per_sm": _get_nonnegative_int32_or_none(properties.get("regsPerMultiprocessor")),
-        "max_shared_memory_per_sm_bytes": _get_nonnegative_int64_or_none(properties.get("sharedMemPerMultiprocessor")),
+        "max_shared_memory_per_sm_bytes": _get_nonnegative_int64_or_none(_get_first(properties, _SHARED_MEMORY_PER_SM)),
     }
 
 

@@ -174,6 +174,20 @@ def _create_dim3_column_builder(slot: Slot, axis: int) -> Callable[[EventRows], 
     return lambda rows: labels.map_to_integers(rows.get_values_or_those_of_calls(slot), labels.create_dim3_parser(axis))
 
 
+def _build_copy_kind_column(rows: EventRows) -> pa.Array:
+    recorded = rows.get_member_values(Slot.COPY_KIND)
+    if rows.is_tracekit_export:
+        return recorded
+    of_name = labels.map_strings(rows.get_member_values(Slot.NAME), labels.parse_copy_kind)
+    return col.coalesce_dictionaries(of_name, labels.map_strings(recorded, labels.parse_direction))
+
+
+def _build_memset_value_column(rows: EventRows) -> pa.Array:
+    if rows.is_tracekit_export:
+        return rows.get_member_values(Slot.VALUE)
+    return labels.map_to_integers(rows.get_member_values(Slot.NAME), labels.parse_memset_value)
+
+
 def _build_size_column(rows: EventRows) -> pa.Array:
     return rows.get_values_or_those_of_calls(Slot.BYTES)
 
@@ -347,7 +361,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "memcpy_id": EventRows.compute_row_ids,
         **_ACTIVITY,
         "bytes": _build_size_column,
-        "copy_kind": _create_parsed_name_column_builder(Slot.COPY_KIND, labels.parse_copy_kind),
+        "copy_kind": _build_copy_kind_column,
         "src_memory_kind": _create_parsed_name_column_builder(Slot.SOURCE, labels.parse_source_memory_kind),
         "dst_memory_kind": _create_parsed_name_column_builder(Slot.TARGET, labels.parse_target_memory_kind),
         "migration_cause": _create_member_column_builder(Slot.CAUSE),
@@ -357,7 +371,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "memset_id": EventRows.compute_row_ids,
         **_ACTIVITY,
         "bytes": _build_size_column,
-        "value": _create_member_column_builder(Slot.VALUE),
+        "value": _build_memset_value_column,
         "memory_kind": _create_parsed_name_column_builder(Slot.MEMORY, labels.parse_memset_memory_kind),
         **_NODE,
     },
