@@ -32,8 +32,8 @@ from tests.helpers import small_blocks
 from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.perfetto import export, flows, packets, strings, wire
-from tracekit.exporters.timeline import combinations, kinds
-from tracekit.exporters.timeline.blocks import FrameRows, TableRows
+from tracekit.exporters.timeline import kinds
+from tracekit.exporters.timeline.blocks import TableRows
 from tracekit.native.arrays import ArraySandbox
 from tracekit.system import sorting
 
@@ -440,23 +440,45 @@ def test_flows_lead_from_calls_to_their_activities(
     assert backward_count == sum(call in row_of for call, _ in activities) - len(expected)
 
 
-COLUMNS = st.fixed_dictionaries(
-    {
-        "a": st.sampled_from([None, 0, 1, 2**62, -(2**63), 2**63 - 1]),
-        "b": st.sampled_from([None, "", "x", "ä"]),
-        "c": st.sampled_from([None, 0.0, 1.5]),
-    }
-)
+TEXT = st.none() | st.sampled_from(["", "a", "b", "kernel"])
 
 
-@given(st.lists(COLUMNS, min_size=1, max_size=30))
-def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
-    frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
-    with small_blocks(7):
-        codes, examples, order = combinations.find_distinct_combinations(FrameRows(frame), ["a", "b", "c", "a"])
-    assert examples[codes].equals(frame)
-    assert examples.height == len(set(map(tuple, frame.rows())))
-    assert examples[order].rows() == list(dict.fromkeys(frame.rows()[::-1]))[::-1]
+@given(st.lists(st.lists(st.tuples(TEXT, TEXT, st.sampled_from([None, 0, 1, 2**63 - 1]))), max_size=4), st.data())
+def test_strings_are_numbered_in_the_order_of_their_first_rows(
+    chunks: list[list[tuple[str | None, str | None, int | None]]], data: st.DataObject
+) -> None:
+    """The numbers do not depend on the dictionaries, which differ between chunks, or on the batches."""
+    schema = {"name": pl.String, "other": pl.String, "n": pl.Int64}
+    frame = pl.DataFrame([row for chunk in chunks for row in chunk], schema, orient="row")
+    encoded = [pl.DataFrame(chunk, schema, orient="row").to_arrow() for chunk in chunks]
+    encoded = [
+        table.set_column(0, "name", table["name"].cast(pa.string()).combine_chunks().dictionary_encode())
+        for table in encoded
+    ]
+    rows = TableRows(pa.concat_tables(encoded) if encoded else frame.to_arrow())
+    order = np.array(data.draw(st.permutations(range(rows.height))), np.int64)
+    expression = data.draw(
+        st.sampled_from(
+            [
+                pl.col("name").cast(pl.String),
+                pl.coalesce(pl.col("name").cast(pl.String), pl.lit("kernel")),
+                pl.coalesce(pl.col("name").cast(pl.String), pl.col("other").cast(pl.String), pl.lit("kernel")),
+                pl.col("name").cast(pl.String).str.replace("a", "b"),
+                pl.concat_str(pl.lit("#"), pl.col("n")),
+                pl.col("other"),
+            ]
+        )
+    )
+    ids: dict[str, int] = {}
+    expected = frame[order].select(expression.alias("text")).to_series().to_list() if len(order) else []
+    tables, size = strings.StringTables(strings.StringPool()), data.draw(st.integers(1, 9))
+    for first in range(0, len(order), size):
+        found = tables.intern(strings.EVENT_NAMES, rows.read_batch(order[first : first + size]), expression)
+        texts = expected[first : first + size]
+        assert found.tolist() == [0 if text is None else ids.setdefault(text, len(ids) + 1) for text in texts]
+    batches = tables.pop_batches()
+    assert [text for batch in batches for text in batch.texts.to_pylist()] == list(ids)
+    assert [batch.first + n for batch in batches for n in range(len(batch.texts))] == list(ids.values())
 
 
 @pytest.mark.slow
@@ -468,36 +490,17 @@ keep = pl.Series(sys.argv[3:], dtype=pl.Categorical)
 with tk.load(sys.argv[1]) as trace:
     trace.export(sys.argv[2], format="perfetto")
 """
-    names = tk.load(FIXTURES / "train_amp.nsys-rep").frame("nvtx_ranges").select("name").collect()["name"]
-    earlier = names.cast(pl.String).unique().sort(descending=True).to_list()
+    with tk.load(FIXTURES / "train_amp.nsys-rep") as capture:
+        columns = {"kernels": ["name", "short_name"], "nvtx_ranges": ["name"], "api_calls": ["name"]}
+        frames = [capture.frame(table).select(pl.col(names).cast(pl.String)) for table, names in columns.items()]
+        texts = [column for frame in frames for column in frame.collect()]
+    earlier = pl.concat([column.alias("text") for column in texts]).drop_nulls().unique().sort(descending=True)
     files = []
-    for number, categories in enumerate(([], earlier)):
+    for number, categories in enumerate(([], earlier.to_list())):
         files.append(tmp_path / f"{number}.pftrace")
         command = [sys.executable, "-c", code, str(FIXTURES / "train_amp.nsys-rep"), str(files[-1]), *categories]
         subprocess.run(command, check=True)
     assert files[0].read_bytes() == files[1].read_bytes()
-
-
-@given(st.lists(COLUMNS, min_size=1, max_size=30), st.integers(0, 9))
-def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], limit: int) -> None:
-    frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
-    with pytest.MonkeyPatch.context() as patch, small_blocks(7):
-        patch.setattr(combinations, "_MIN_COMBINATIONS", limit)
-        codes, examples, used = combinations.assign_codes_to_combinations(FrameRows(frame), [["b"], ["a", "b"], ["c"]])
-    names = ["b", *(["a"] if 1 in used else []), *(["c"] if 2 in used else [])]
-    assert examples.columns == names
-    assert examples[codes].equals(frame.select(names))
-    assert len(set(examples.rows())) == examples.height
-    limit = max(limit, frame.height // 4)
-    assert used == {0} or examples.height <= limit
-    assert (1 in used) == (frame.select("a", "b").n_unique() <= limit)
-
-
-def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combinations, "_TABLE_SIZE", 2)
-    frame = pl.DataFrame({"n": [10**15, 5, None, 5]})
-    codes, examples, _ = combinations.find_distinct_combinations(FrameRows(frame), ["n"])
-    assert (examples[codes]["n"].to_list(), examples.height) == ([10**15, 5, None, 5], 3)
 
 
 def test_every_form_of_values_has_a_field() -> None:

@@ -22,7 +22,7 @@ from tracekit.exporters.timeline.batches import (
     select_available_args,
     start_expr,
 )
-from tracekit.exporters.timeline.blocks import NULL_CODE
+from tracekit.exporters.timeline.blocks import NULL_CODE, DefaultString
 from tracekit.exporters.timeline.kinds import Arg, ArgumentValue
 from tracekit.native import lines
 from tracekit.native.combinations import CombinationFinder
@@ -114,7 +114,7 @@ class EventFormatter:
             *((f',"{arg.key}":', arg) for arg in args),
             (',"name":', Arg("name", (ArgumentValue(kinds.STRING, kind.name),))),
         ]
-        self._defaults: dict[int, _Default] = {}
+        self._defaults: dict[int, DefaultString] = {}
         self._known: dict[int, pl.Series] = {}
         """The values of expressions for all strings of a dictionary and for null, by id of the expression."""
 
@@ -179,7 +179,7 @@ class EventFormatter:
         """Return the values of an expression as strings. Other values than strings are formatted as text."""
         names, key, table = list(dict.fromkeys(list_column_names(expression))), id(expression), self._rows.table
         if key not in self._defaults:
-            self._defaults[key] = _Default.of_expression(expression, batch.read_frame(names))
+            self._defaults[key] = DefaultString.of_expression(expression, batch.read_frame(names))
         default = self._defaults[key]
         if all(batch.is_all_null(name) for name in names):
             return _Strings(np.full(batch.height, NULL_CODE, np.uint32), pa.array([], pa.string()), default.text)
@@ -200,25 +200,6 @@ class EventFormatter:
                 return _Strings.from_series(frame.select(expression.cast(pl.String)).to_series(), combinations.codes)
         strings = batch.read_frame(names).select(expression.cast(pl.String)).to_series()
         return _Strings.from_series(strings, np.arange(batch.height, dtype=np.uint32))
-
-
-class _Default(NamedTuple):
-    """The string to which an expression evaluates if all its columns are null.
-
-    Attributes:
-        text: The string, or None.
-        is_plain: Whether the expression is a column in which the string replaces null.
-    """
-
-    text: str | None
-    is_plain: bool
-
-    @classmethod
-    def of_expression(cls, expression: pl.Expr, columns: pl.DataFrame) -> _Default:
-        """Return the default of an expression that uses the given columns."""
-        text: str | None = columns.clear(1).select(expression.cast(pl.String)).item()
-        plain = pl.col(columns.columns[0]).cast(pl.String)
-        return cls(text, expression.meta.eq(plain if text is None else pl.coalesce(plain, pl.lit(text))))
 
 
 def format_flows(

@@ -79,7 +79,7 @@ def write_and_yield_events(
 ) -> Iterator[tuple[EventKind, TableRows]]:
     """Write the events and flows of a trace. Yield each event kind with its events."""
     for kind in layout.lane_ids:
-        rows = read_rows(tables, kind, has_categories=False)
+        rows = read_rows(tables, kind)
         file.write_job_results(_create_event_jobs(kind, rows, layout, formatter.programs))
         file.write_job_results(formatter.create_flow_jobs(kind, rows))
         yield kind, rows

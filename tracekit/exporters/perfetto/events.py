@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,12 +12,10 @@ from tracekit.exporters.perfetto.packets import encode_packet
 from tracekit.exporters.perfetto.strings import EVENT_NAMES, STRING_VALUES
 from tracekit.exporters.perfetto.wire import (
     FIXED64_BYTES,
-    NO_FLOWS,
     FieldValues,
     PacketBatch,
     PacketField,
     Prefix,
-    RepeatedFields,
     encode_field_tag,
     encode_fragments,
     encode_varint,
@@ -27,23 +26,18 @@ from tracekit.exporters.timeline.batches import (
     list_anomaly_args,
     list_column_names,
     select_available_args,
-    value_exprs,
 )
-from tracekit.exporters.timeline.blocks import FrameRows, iterate_frames
-from tracekit.exporters.timeline.combinations import assign_codes_to_combinations, find_distinct_combinations
-from tracekit.system import memory
-from tracekit.system.sorting import iterate_row_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tracekit.exporters.perfetto.packets import PacketSequence, TrackUuids
-    from tracekit.exporters.perfetto.strings import InternedStrings
+    from tracekit.exporters.perfetto.strings import StringTables
     from tracekit.exporters.perfetto.wire import Flows, Numbers
-    from tracekit.exporters.timeline.blocks import BlockRows, RowsWithColumn
-    from tracekit.exporters.timeline.combinations import Codes
+    from tracekit.exporters.timeline.blocks import RowBatch, TableRows
     from tracekit.exporters.timeline.kinds import Arg, ArgumentValue, EventKind
     from tracekit.exporters.timeline.tracks import LaneRegistry
+    from tracekit.native.combinations import RowCombinations
     from tracekit.system.sorting import Array
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
@@ -57,20 +51,8 @@ _FIELDS = {
     kinds.TRUE: "bool_value",
 }
 _FIXED = (kinds.REAL, kinds.THOUSANDTHS)
-
-
-class InternedValue(NamedTuple):
-    """One of the alternative values of an event argument. Strings have been interned for all rows.
-
-    Attributes:
-        form: The type of the value: one of the constants in ``kinds``, such as ``INTEGER``.
-        expression: The expression that computes the value.
-        strings: The interned strings of all rows, or None if the value is not a string.
-    """
-
-    form: str
-    expression: pl.Expr
-    strings: InternedStrings | None
+_MIN_COMBINATIONS = 64
+"""Number of combinations that is always allowed, even if a block has few rows."""
 
 
 class EventArg(NamedTuple):
@@ -82,7 +64,21 @@ class EventArg(NamedTuple):
     """
 
     prefixes: list[Prefix]
-    values: list[InternedValue]
+    values: tuple[ArgumentValue, ...]
+
+    @classmethod
+    def as_annotation(cls, arg: Arg, strings: StringTables) -> EventArg:
+        """Return an argument that is written as a debug annotation, with its name interned."""
+        name_id = strings.intern_annotation_name(arg.key)
+        return cls([_encode_annotation_prefix(name_id, value.form) for value in arg.values], arg.values)
+
+    @classmethod
+    def as_counter(cls, arg: Arg) -> EventArg:
+        """Return the value of a counter as an integer or float. Unsigned integers are converted to floats."""
+        values = tuple(v._replace(form=kinds.REAL) if v.form == kinds.UNSIGNED else v for v in arg.values)
+        tags = (encode_field_tag("TrackEvent", name) for name in ("counter_value", "double_counter_value"))
+        whole, real = (Prefix(tag) for tag in tags)
+        return cls([whole if v.form == kinds.INTEGER else real._replace(is_fixed=True) for v in values], values)
 
 
 class EventTimes(NamedTuple):
@@ -97,160 +93,162 @@ class EventTimes(NamedTuple):
     starts: Array
 
 
-class EventsOfKind(NamedTuple):
-    """The events of one ``EventKind``, with interned strings. They can be encoded in blocks in the order of time.
+class CounterTracks:
+    """The tracks of the counters of one kind. A track is described when its first value is written."""
 
-    Attributes:
-        sequence: The packet sequence that the events are written to.
-        rows: The rows from which ``args`` are computed.
-        times: The start times of the events, and their order.
-        args: The arguments that are not in ``fragments``.
-        row_values: The values of ``args`` in all rows, or an empty list if the rows are sorted by time.
-        names: The interned names of the events, or None if the events are counters or ``fragments`` has the names.
-        fragments: The encoded fields that are equal in many events.
-        codes: Index of the fields of each row in ``fragments``.
-        flows: The flows that begin or end at the events, ordered by time.
-    """
+    def __init__(self, lanes: LaneRegistry, uuids: TrackUuids, sequence_number: int) -> None:
+        self._pids = {thread.lane_id: thread.pid for thread in lanes.iterate_threads()}
+        self._uuids, self._sequence_number = uuids, sequence_number
+        self._tracks: dict[tuple[int, str], int] = {}
+        self._described = bytearray()
 
-    sequence: PacketSequence
-    rows: BlockRows
-    times: EventTimes
-    args: list[EventArg]
-    row_values: list[FieldValues]
-    names: InternedStrings | None
-    fragments: RepeatedFields
-    codes: Codes
-    flows: Flows = NO_FLOWS
+    def get_or_create_uuids(self, lane_ids: Array, names: pl.Series) -> Numbers:
+        """Return the uuid of the track of each counter, given its lane and name."""
+        keys = list(zip(lane_ids.tolist(), names, strict=True))
+        for lane_id, name in keys:
+            if (lane_id, name) not in self._tracks:
+                uuid = self._tracks[lane_id, name] = self._uuids.create_counter_uuid()
+                parent = self._uuids.get_process_uuid(self._pids[lane_id])
+                descriptor = {"uuid": uuid, "parent_uuid": parent, "name": name, "counter": {}}
+                self._described += encode_packet(
+                    trusted_packet_sequence_id=self._sequence_number, track_descriptor=descriptor
+                )
+        return np.array([self._tracks[key] for key in keys], np.uint64)
+
+    def pop_packets(self) -> bytes:
+        """Return the packets that describe the tracks that were created since the last call."""
+        described, self._described = bytes(self._described), bytearray()
+        return described
+
+
+class EventsOfKind:
+    """The events of one ``EventKind``. Their fields are prepared in blocks, in the order of time."""
+
+    def __init__(
+        self,
+        kind: EventKind,
+        rows: TableRows,
+        lane_ids: Array,
+        times: EventTimes,
+        sequence: PacketSequence,
+        *,
+        tracks: Numbers | CounterTracks,
+        flows: Flows,
+    ) -> None:
+        """Prepare to encode events.
+
+        Args:
+            kind: The kind of the events.
+            rows: The events.
+            lane_ids: Lane id of each event.
+            times: The start times of the events, and their order.
+            sequence: The packet sequence that the events are written to.
+            tracks: The track uuid of each lane, by lane id, or the tracks of counters.
+            flows: The flows that begin or end at the events, ordered by time.
+        """
+        self._kind, self._rows, self._lane_ids, self._times = kind, rows, lane_ids, times
+        self._sequence, self._strings, self._flows = sequence, sequence.strings, flows
+        self._tracks = tracks
+        self._row_args, self._repeated_args = [EventArg.as_counter(get_key_arg(kind))], list[EventArg]()
+        if isinstance(tracks, np.ndarray):
+            own = [get_key_arg(kind), *select_available_args(kind.row_args, rows.columns), *list_anomaly_args(kind)]
+            self._row_args = [EventArg.as_annotation(arg, self._strings) for arg in own]
+            repeated = select_available_args(kind.repeated_args, rows.columns)
+            self._repeated_args = [EventArg.as_annotation(arg, self._strings) for arg in repeated]
 
     def select_block(self, start: int, stop: int) -> PacketBatch:
-        """Return the events ``start`` to ``stop - 1`` in the order of time."""
-        order = self.times.order
+        """Return the events ``start`` to ``stop - 1`` in the order of time. Their strings have been interned.
+
+        The fields of one block do not depend on other blocks, except for interning ids and the numbers of tracks.
+        """
+        order = self._times.order
         chosen = slice(start, stop) if order is None else order[start:stop]
-        values = (
-            _read_block_values(self.args, self.rows, chosen)
-            if isinstance(chosen, slice)
-            else [value.select(chosen) for value in self.row_values]
-        )
-        fields = [PacketField(arg.prefixes, value) for arg, value in zip(self.args, values, strict=True)]
-        if self.names is not None:
-            fields.append(_build_name_field(self.names.get_ids(chosen)))
-        times = get_times_with_previous(self.times.starts, start, stop)
-        flows = self.flows.select_flows_of_events(start, stop)
-        return PacketBatch(self.sequence.event_lead, times, fields, self.fragments, self.codes[chosen], flows)
+        batch, lane_ids = self._rows.read_batch(chosen), self._lane_ids[chosen]
+        groups = [list_column_names(self._kind.name)]
+        groups += [list_column_names(*(value.expression for value in arg.values)) for arg in self._repeated_args]
+        combinations, used = self._find_combinations(batch, lane_ids, groups)
+        examples = batch.take(combinations.first_rows)
+        repeated = [arg for nth, arg in enumerate(self._repeated_args, 1) if nth in used]
+        fields = [*self._create_track_fields(examples, lane_ids[combinations.first_rows], has_name=0 in used)]
+        fragments = encode_fragments([*fields, *self._create_arg_fields(repeated, examples)], examples.height)
+        rest = [arg for nth, arg in enumerate(self._repeated_args, 1) if nth not in used]
+        fields = [*self._create_arg_fields([*self._row_args, *rest], batch)]
+        if 0 not in used:
+            fields.append(self._create_name_field(batch))
+        times = get_times_with_previous(self._times.starts, start, stop)
+        flows = self._flows.select_flows_of_events(start, stop)
+        return PacketBatch(self._sequence.event_lead, times, fields, fragments, combinations.codes, flows)
 
+    def _find_combinations(
+        self, batch: RowBatch, lane_ids: Array, groups: Sequence[Sequence[str]]
+    ) -> tuple[RowCombinations, frozenset[int]]:
+        """Return the combinations of lanes and values in groups of columns, and the indexes of the used groups.
 
-def create_events(
-    kind: EventKind,
-    rows: RowsWithColumn,
-    times: EventTimes,
-    sequence: PacketSequence,
-    lane_uuids: Numbers,
-    *,
-    flows: Flows,
-) -> EventsOfKind:
-    """Return the slices or instants of one kind, with their strings interned and their repeated fields encoded.
+        A group is omitted if it would increase the number of combinations to more than a quarter of the number of rows
+        (or 64 if that is larger). The names of counters are always used.
+        """
+        limit = max(_MIN_COMBINATIONS, batch.height // 4)
+        lanes = lane_ids.astype(np.int64)
+        keys = [self._strings.read_keys(batch, names) for names in groups]
+        every = self._strings.find_combinations([lanes, *itertools.chain.from_iterable(keys)])
+        if len(every.first_rows) <= limit or isinstance(self._tracks, CounterTracks):
+            return every, frozenset(range(len(groups)))
+        result, used = self._strings.find_combinations([lanes]), []
+        for nth, columns in enumerate(keys):
+            combined = self._strings.find_combinations([result.codes.astype(np.int64), *columns]) if columns else result
+            if len(combined.first_rows) <= limit:
+                result = combined
+                used.append(nth)
+        return result, frozenset(used)
 
-    Args:
-        kind: The kind of the events.
-        rows: The events, with the columns of their table and ``lane_id``.
-        times: The start times of the events, and their order.
-        sequence: The packet sequence that the events are written to.
-        lane_uuids: The track uuid of each lane, by lane id.
-        flows: The flows that begin or end at the events, ordered by time.
-    """
-    anomalies = [arg for arg in list_anomaly_args(kind) if _has_values(arg, rows)]
-    row_args = [get_key_arg(kind), *select_available_args(kind.row_args, rows.columns), *anomalies]
-    repeated = select_available_args(kind.repeated_args, rows.columns)
-    keys = [["lane_id"], list_column_names(kind.name), *(list_column_names(*value_exprs(arg)) for arg in repeated)]
-    codes, examples, chosen = assign_codes_to_combinations(rows, keys)
-    row_args += [arg for nth, arg in enumerate(repeated, 2) if nth not in chosen]
-    args = [_create_annotation_arg(arg, rows, sequence) for arg in row_args]
-    names = None if 1 in chosen else sequence.strings.intern(EVENT_NAMES, rows, kind.name)
-    repeated_args = [arg for nth, arg in enumerate(repeated, 2) if nth in chosen]
-    fragments = _encode_repeated_fields(kind, examples, repeated_args, sequence, lane_uuids, has_name=names is None)
-    values = [] if times.order is None else _read_row_values(args, rows)
-    return EventsOfKind(sequence, rows, times, args, values, names, fragments, codes, flows)
+    def _create_track_fields(self, examples: RowBatch, lane_ids: Array, *, has_name: bool) -> Iterator[PacketField]:
+        """Yield the fields that contain the types, tracks and perhaps names of events."""
+        if isinstance(self._tracks, CounterTracks):
+            names = examples.read_frame(list(dict.fromkeys(list_column_names(self._kind.name)))).select(self._kind.name)
+            yield build_track_field(COUNTER, self._tracks.get_or_create_uuids(lane_ids, names.to_series()))
+            return
+        yield build_track_field(_TYPES[self._kind.phase], self._tracks[lane_ids])
+        if has_name:
+            yield self._create_name_field(examples)
 
+    def _create_name_field(self, batch: RowBatch) -> PacketField:
+        name_ids = self._strings.intern(EVENT_NAMES, batch, self._kind.name)
+        return PacketField([Prefix(encode_field_tag("TrackEvent", "name_iid"))], _require(name_ids))
 
-def _encode_repeated_fields(
-    kind: EventKind,
-    examples: pl.DataFrame,
-    args: Sequence[Arg],
-    sequence: PacketSequence,
-    lane_uuids: Numbers,
-    *,
-    has_name: bool,
-) -> RepeatedFields:
-    """Encode the type, track, name and given arguments of events once per combination of their values.
-
-    Args:
-        kind: The kind of the events.
-        examples: One event per combination of values.
-        args: The arguments to encode.
-        sequence: The packet sequence that the events are written to.
-        lane_uuids: The track uuid of each lane, by lane id.
-        has_name: Whether to encode the name of the event.
-    """
-    rows, every = FrameRows(examples), slice(0, examples.height)
-    fields = [build_track_field(_TYPES[kind.phase], lane_uuids[examples["lane_id"].to_numpy()])]
-    if has_name:
-        fields.append(_build_name_field(sequence.strings.intern(EVENT_NAMES, rows, kind.name).get_ids(every)))
-    for arg in args:
-        interned = _create_annotation_arg(arg, rows, sequence)
-        fields.append(PacketField(interned.prefixes, *_read_block_values([interned], rows, every)))
-    return encode_fragments(fields, examples.height)
-
-
-def create_counter_events_and_tracks(
-    kind: EventKind,
-    rows: RowsWithColumn,
-    times: EventTimes,
-    sequence: PacketSequence,
-    *,
-    lanes: LaneRegistry,
-    uuids: TrackUuids,
-) -> tuple[EventsOfKind, bytes]:
-    """Return counter values, and the encoded packets that describe their counter tracks.
-
-    Args:
-        kind: The kind of the events.
-        rows: The values, with the columns of their table and ``lane_id``.
-        times: The times of the values, and the order of the values by time.
-        sequence: The packet sequence that the values are written to.
-        lanes: The lanes of all tracks.
-        uuids: The uuids of the tracks in the file, to which the uuids of the counter tracks are added.
-    """
-    codes, examples, order = find_distinct_combinations(rows, ["lane_id", *list_column_names(kind.name)])
-    pids = {thread.lane_id: thread.pid for thread in lanes.iterate_threads()}
-    tracks: dict[tuple[int, str], int] = {}
-    described = bytearray()
-    keys = list(examples.select("lane_id", kind.name.alias("name")).iter_rows())
-    for lane_id, name in (keys[code] for code in order):
-        if (lane_id, name) not in tracks:
-            tracks[lane_id, name] = uuids.create_counter_uuid()
-            descriptor = {
-                "uuid": tracks[lane_id, name],
-                "parent_uuid": uuids.get_process_uuid(pids[lane_id]),
-                "name": name,
-            }
-            described += encode_packet(
-                trusted_packet_sequence_id=sequence.number, track_descriptor={**descriptor, "counter": {}}
-            )
-    track_uuids = np.array([tracks[key] for key in keys], np.uint64)
-    fragments = encode_fragments([build_track_field(COUNTER, track_uuids)], len(keys))
-    args = [_create_counter_arg(get_key_arg(kind), rows, sequence)]
-    values = [] if times.order is None else _read_row_values(args, rows)
-    return EventsOfKind(sequence, rows, times, args, values, None, fragments, codes), bytes(described)
+    def _create_arg_fields(self, args: Sequence[EventArg], batch: RowBatch) -> Iterator[PacketField]:
+        """Yield the fields of arguments, except those that are null in all rows."""
+        is_null = {name: batch.is_all_null(name) for name in self._rows.columns}
+        numbers = {
+            f"{place} {nth}": value.expression
+            for place, arg in enumerate(args)
+            for nth, value in enumerate(arg.values)
+            if value.form != kinds.STRING and not all(is_null[name] for name in list_column_names(value.expression))
+        }
+        frame = batch.read_frame(list(dict.fromkeys(list_column_names(*numbers.values())))).select(**numbers)
+        for place, arg in enumerate(args):
+            result = FieldValues(np.zeros(batch.height, np.uint64), np.zeros(batch.height, np.uint8))
+            for nth, value in enumerate(arg.values):
+                if value.form == kinds.STRING:
+                    words = self._strings.intern(STRING_VALUES, batch, value.expression)
+                    present = None if words.all() else words != 0
+                elif f"{place} {nth}" in numbers:
+                    words, present = _convert_to_words(frame[f"{place} {nth}"], value.form)
+                else:
+                    continue
+                if nth == 0 and present is None:
+                    result = _require(words)
+                    break
+                chosen = (result.choices == 0) & present if present is not None else result.choices == 0
+                np.copyto(result.numbers, words, where=chosen)
+                result.choices[chosen] = nth + 1
+            if result.choices.any():
+                yield PacketField(arg.prefixes, result)
 
 
 def build_track_field(event_type: int, track_uuids: Numbers) -> PacketField:
     """Return a field that contains the given type of an event, and the uuid of the track of each event."""
     tag = encode_field_tag("TrackEvent", "type") + encode_varint(event_type)
     return PacketField([Prefix(tag + encode_field_tag("TrackEvent", "track_uuid"))], _require(track_uuids))
-
-
-def _build_name_field(name_ids: Numbers) -> PacketField:
-    return PacketField([Prefix(encode_field_tag("TrackEvent", "name_iid"))], _require(name_ids))
 
 
 def _require(numbers: Numbers) -> FieldValues:
@@ -263,104 +261,19 @@ def get_times_with_previous(times: Array, start: int, stop: int) -> Array:
     return times[start - 1 : stop] if start else np.concatenate([np.zeros(1, np.int64), times[:stop]])
 
 
-def _create_annotation_arg(arg: Arg, rows: FrameRows | RowsWithColumn, sequence: PacketSequence) -> EventArg:
-    """Return an argument that is written as a debug annotation, with its name and strings interned."""
-    name_id = sequence.strings.intern_annotation_name(arg.key)
-    values = _intern_values(arg, rows, sequence)
-    return EventArg([_encode_annotation_prefix(name_id, value.form) for value in values], values)
-
-
-def _create_counter_arg(arg: Arg, rows: RowsWithColumn, sequence: PacketSequence) -> EventArg:
-    """Return the value of a counter as an integer or float. Unsigned integers are converted to floats."""
-    interned = _intern_values(arg, rows, sequence)
-    values = [value._replace(form=kinds.REAL) if value.form == kinds.UNSIGNED else value for value in interned]
-    whole, real = (Prefix(encode_field_tag("TrackEvent", name)) for name in ("counter_value", "double_counter_value"))
-    return EventArg([whole if v.form == kinds.INTEGER else real._replace(is_fixed=True) for v in values], values)
-
-
-def _intern_values(arg: Arg, rows: FrameRows | RowsWithColumn, sequence: PacketSequence) -> list[InternedValue]:
-    """Return the alternative values of an argument, and intern the strings among them.
-
-    Alternatives that are null in all rows are omitted.
-    """
-    return [
-        InternedValue(
-            value.form,
-            value.expression,
-            sequence.strings.intern(STRING_VALUES, rows, value.expression) if value.form == kinds.STRING else None,
-        )
-        for value in arg.values
-        if not _is_all_null(value, rows)
-    ]
-
-
-def _has_values(arg: Arg, rows: BlockRows) -> bool:
-    """Return whether an argument has a value in at least one row. The argument must have a single value expression."""
-    (expression,) = value_exprs(arg)
-    names = list(dict.fromkeys(list_column_names(expression)))
-    return any(frame.select(expression.is_not_null().any()).item() for _, frame in iterate_frames(rows, names))
-
-
-def _is_all_null(value: ArgumentValue, rows: FrameRows | RowsWithColumn) -> bool:
-    """Return whether a value is null in all rows because a column of its expression is null in all rows."""
-    return value.form != kinds.TRUE and any(rows.is_all_null(name) for name in list_column_names(value.expression))
-
-
-def _read_row_values(args: Sequence[EventArg], rows: BlockRows) -> list[FieldValues]:
-    """Return the values of each argument in all rows. The arrays may be in temporary files."""
-    types = np.uint64, np.uint8
-    results = [FieldValues(*(memory.allocate_zeros(rows.height, dtype) for dtype in types)) for _ in args]
-    for block in iterate_row_blocks(rows.height):
-        for stored, values in zip(results, _read_block_values(args, rows, block), strict=True):
-            stored.numbers[block], stored.choices[block] = values
-    return results
-
-
-def _read_block_values(args: Sequence[EventArg], rows: BlockRows, block: slice) -> list[FieldValues]:
-    """Return the values of each argument in a block of rows."""
-    names = [n for _, values in args for v in values if v.strings is None for n in list_column_names(v.expression)]
-    frame = rows.read_block(block, list(dict.fromkeys(names)))
-    return [_choose_values(arg.values, frame, block) for arg in args]
-
-
-def _choose_values(values: Sequence[InternedValue], rows: pl.DataFrame, block: slice) -> FieldValues:
-    """Return, for each row of a block, the first of several alternative values that is not null."""
-    result = FieldValues(np.zeros(block.stop - block.start, np.uint64), np.zeros(block.stop - block.start, np.uint8))
-    for number, value in enumerate(values, 1):
-        numbers, present = _convert_values_to_uint64(value, rows, block)
-        if number == 1 and present is None:
-            return _require(numbers)
-        chosen = (result.choices == 0) & present if present is not None else result.choices == 0
-        np.copyto(result.numbers, numbers, where=chosen)
-        result.choices[chosen] = number
-    return result
-
-
-def _convert_values_to_uint64(
-    value: InternedValue, rows: pl.DataFrame, block: slice
+def _convert_to_words(
+    column: pl.Series, form: str
 ) -> tuple[Numbers, np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
-    """Return an argument value in a block of rows as 64-bit words, and a mask of its values that are not null.
+    """Return numbers as 64-bit words (the bits of integers or floats), and a mask of the numbers that are not null.
 
-    Args:
-        value: The value.
-        rows: The rows of the block, with the columns from which numbers are computed.
-        block: The slice of the row numbers in the block.
-
-    Returns:
-        The words: the bits of integers or floats, or the interning ids of strings; and the mask, or None if no value
-        is null.
+    The mask is None if no number is null.
     """
-    if value.strings is not None:
-        numbers = value.strings.get_ids(block)
-        return numbers, None if numbers.all() else numbers != 0
-    plain = value.expression.meta.is_column()
-    column = rows[value.expression.meta.output_name()] if plain else rows.select(value.expression).to_series()
     present = column.is_not_null().to_numpy() if column.null_count() else None
-    if value.form in _FIXED:
-        divisor = 1000 if value.form == kinds.THOUSANDTHS else 1
+    if form in _FIXED:
+        divisor = 1000 if form == kinds.THOUSANDTHS else 1
         floats = column.cast(pl.Float64).fill_null(0).to_numpy() / divisor
         return floats.view(np.uint64), present
-    if value.form == kinds.UNSIGNED:
+    if form == kinds.UNSIGNED:
         return column.fill_null(0).to_numpy(), present
     return column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64), present
 

@@ -22,10 +22,10 @@ import polars as pl
 from tracekit.errors import ExportError
 from tracekit.exporters.perfetto.events import (
     END,
+    CounterTracks,
+    EventsOfKind,
     EventTimes,
     build_track_field,
-    create_counter_events_and_tracks,
-    create_events,
     get_times_with_previous,
 )
 from tracekit.exporters.perfetto.flows import FlowTable
@@ -36,10 +36,11 @@ from tracekit.exporters.perfetto.packets import (
     encode_clock_packet,
     encode_track_packets,
 )
+from tracekit.exporters.perfetto.strings import StringPool
 from tracekit.exporters.perfetto.wire import BATCH_ROWS, PacketBatch, PacketEncoder, encode_fragments
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile, duration_expr, list_column_names, start_expr
-from tracekit.exporters.timeline.blocks import RowsWithColumn, evaluate_expression, iterate_frames
+from tracekit.exporters.timeline.blocks import evaluate_expression, iterate_frames
 from tracekit.exporters.timeline.flows import (
     compute_part_layout,
     drop_backward_flows,
@@ -56,14 +57,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.exporters.perfetto.wire import Numbers
-    from tracekit.exporters.timeline.blocks import Categories, TableRows
+    from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.registry.interface import AlignedTraces, Progress, View
     from tracekit.registry.tables import Tables
     from tracekit.system.sorting import Array
 
-BLOCK_ROWS = 1 << 20
+BLOCK_ROWS = 1 << 17
+"""Number of events whose fields are prepared at a time."""
 
 
 def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
@@ -97,7 +99,7 @@ class TraceWriter:
         self._file = file
         self._encoder = PacketEncoder()
         self._sequences = 0
-        self._categories: Categories = {}
+        self._pool = StringPool()
         self._uuids = TrackUuids()
         self._sequence = self._create_sequence()
         clock = encode_clock_packet(self._sequence.number, origin_utc_ns)
@@ -106,7 +108,7 @@ class TraceWriter:
 
     def write_and_count_events(self, tables: Tables, layout: Layout, flows: FlowTable) -> Iterator[int]:
         """Write the tracks, events and flows of a trace, and yield the number of events of each kind."""
-        self._categories = {}
+        self._pool = StringPool()
         self._file.write(encode_track_packets(layout.lanes, self._create_sequence().number, self._uuids))
         lane_uuids = self._uuids.get_lane_uuids(layout.lanes)
         self._sequence = self._create_sequence()
@@ -117,35 +119,34 @@ class TraceWriter:
         self, tables: Tables, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
         """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""
-        rows_of_kind = {kind: read_rows(tables, kind, categories=self._categories) for kind in stage}
+        rows_of_kind = {kind: read_rows(tables, kind) for kind in stage}
         ends, empty = _read_ends_of_nonempty_and_empty_slices(rows_of_kind, layout)
         self._write_ends(ends, lane_uuids)
         del ends
         for kind in stage:
-            rows = RowsWithColumn(rows_of_kind.pop(kind), "lane_id", layout.lane_ids[kind])
+            rows = rows_of_kind.pop(kind)
             self._write_events(kind, rows, layout, flows, lane_uuids)
             yield rows.height
         self._write_ends(empty, lane_uuids)
 
     def _write_events(
-        self, kind: EventKind, rows: RowsWithColumn, layout: Layout, flows: FlowTable, lane_uuids: Numbers
+        self, kind: EventKind, rows: TableRows, layout: Layout, flows: FlowTable, lane_uuids: Numbers
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
         times = _compute_event_times(kind, rows, layout)
         event_flows = flows.find_flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
-        if kind.phase == kinds.COUNTER:
-            events, tracks = create_counter_events_and_tracks(
-                kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids
-            )
-            self._file.write(tracks)
-        else:
-            events = create_events(kind, rows, times, sequence, lane_uuids, flows=event_flows)
+        counters = CounterTracks(layout.lanes, self._uuids, sequence.number) if kind.phase == kinds.COUNTER else None
+        tracks = lane_uuids if counters is None else counters
+        lane_ids = layout.lane_ids[kind].to_numpy()
+        events = EventsOfKind(kind, rows, lane_ids, times, sequence, tracks=tracks, flows=event_flows)
         memory.release_pages()
-        self._file.write_job_results(sequence.create_string_jobs(self._encoder))
         for start in range(0, rows.height, BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, rows.height)
-            self._file.write_job_results(self._create_batch_jobs(events.select_block(start, stop)))
+            block = events.select_block(start, min(start + BLOCK_ROWS, rows.height))
+            if counters is not None:
+                self._file.write(counters.pop_packets())
+            self._file.write_job_results(sequence.create_string_jobs(self._encoder))
+            self._file.write_job_results(self._create_batch_jobs(block))
             memory.release_pages()
 
     def _write_ends(self, ends: SliceEnds, lane_uuids: Numbers) -> None:
@@ -175,7 +176,7 @@ class TraceWriter:
 
     def _create_sequence(self) -> PacketSequence:
         self._sequences += 1
-        return PacketSequence(self._sequences)
+        return PacketSequence(self._sequences, self._pool)
 
 
 class SliceEnds(NamedTuple):
@@ -214,7 +215,7 @@ def _read_ends_of_nonempty_and_empty_slices(
     )
 
 
-def _compute_event_times(kind: EventKind, rows: RowsWithColumn, layout: Layout) -> EventTimes:
+def _compute_event_times(kind: EventKind, rows: TableRows, layout: Layout) -> EventTimes:
     """Return the start times of events and their order by start. Of slices with equal starts, the longest is first."""
     keys = [start_expr(kind, layout.clock)]
     if kind.phase == kinds.SLICE:

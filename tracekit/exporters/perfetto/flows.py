@@ -125,7 +125,7 @@ def _find_flows_within_trace(
     if kinds.API_CALLS in layout.lane_ids:
         calls = Calls.read(tables)
         for kind in layout.lane_ids:
-            if kind.launched and "api_call_id" in (activities := read_rows(tables, kind, has_categories=False)).columns:
+            if kind.launched and "api_call_id" in (activities := read_rows(tables, kind)).columns:
                 yield kinds.API_CALLS, kind, calls.find_call_and_activity_rows(activities)
     if kinds.MPI_CALLS in layout.lane_ids:
         rows = add_lane_ids(read_events(tables, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
@@ -151,7 +151,7 @@ class Calls(NamedTuple):
     @classmethod
     def read(cls, tables: Tables) -> Calls:
         """Read the ids and starts of the API calls of a trace."""
-        calls = read_rows(tables, kinds.API_CALLS, has_categories=False)
+        calls = read_rows(tables, kinds.API_CALLS)
         ids, starts = (evaluate_expression(calls, pl.col(name), np.int64) for name in ("api_call_id", "start_ns"))
         order, (ids,) = sort_rows(ids)
         return cls(order, ids, starts)

@@ -19,7 +19,7 @@ from tracekit.exporters.perfetto.wire import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tracekit.exporters.perfetto.strings import StringBatch
+    from tracekit.exporters.perfetto.strings import StringBatch, StringPool
     from tracekit.exporters.perfetto.wire import Numbers, PacketEncoder
     from tracekit.exporters.timeline.tracks import LaneRegistry, ShownThread
 
@@ -118,9 +118,9 @@ class PacketSequence:
         strings: The interned strings of the sequence.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, pool: StringPool) -> None:
         self.number = number
-        self.strings = StringTables()
+        self.strings = StringTables(pool)
         self._streams = 0
 
     @property

@@ -6,38 +6,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from tracekit.exporters.timeline.batches import list_column_names
-from tracekit.exporters.timeline.combinations import find_distinct_combinations
+from tracekit.exporters.timeline.blocks import DefaultString
+from tracekit.native.combinations import CombinationFinder
 from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Callable, Sequence
 
     from tracekit.exporters.perfetto.wire import Numbers
-    from tracekit.exporters.timeline.blocks import BlockRows
-    from tracekit.exporters.timeline.combinations import Codes
+    from tracekit.exporters.timeline.blocks import ColumnDictionaries, RowBatch
+    from tracekit.native.combinations import RowCombinations
     from tracekit.system.sorting import Array
-
 
 EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES = "event_names", "debug_annotation_names", "debug_annotation_string_values"
 BATCH_STRINGS = 1 << 14
-
-
-class InternedStrings(NamedTuple):
-    """The interned strings of the rows of a table.
-
-    Attributes:
-        codes: Index of the string of each row in ``numbers``.
-        numbers: Interning ids of the strings. The id of null is 0.
-    """
-
-    codes: Codes
-    numbers: Numbers
-
-    def get_ids(self, rows: Array | slice) -> Numbers:
-        """Return the interning ids of the strings in the given rows."""
-        return self.numbers[self.codes[rows]]
 
 
 class StringBatch(NamedTuple):
@@ -48,46 +33,81 @@ class StringBatch(NamedTuple):
     texts: pa.LargeStringArray
 
 
-class _CategoryIds(NamedTuple):
-    """Interning ids of the strings that an expression returns for the categories of a Categorical column.
+class StringPool:
+    """Numbers of strings, from 1. Equal strings have equal numbers, whichever dictionary contains them. Null is 0."""
+
+    def __init__(self) -> None:
+        self._type = pl.Categorical(pl.Categories.random())
+        self._dictionaries: dict[tuple[tuple[int, ...], ...], tuple[ColumnDictionaries, Array]] = {}
+        self._first = pl.Series([""], dtype=self._type)
+        """A column with the categories. As long as it exists, the codes of categories remain valid."""
+
+    def assign_numbers(self, strings: pl.Series) -> Array:
+        """Return the number of each string."""
+        return (strings.cast(self._type).to_physical().cast(pl.UInt32) + 1).fill_null(0).to_numpy()
+
+    def read_numbers(self, batch: RowBatch, name: str) -> Array:
+        """Return the number of the string in each row of a dictionary-encoded column."""
+        dictionaries = batch.rows.dictionaries[name]
+        key = tuple(dictionaries.numbers)
+        if key not in self._dictionaries:
+            numbers = np.append(self.assign_numbers(dictionaries.list_strings()), np.uint32(0))
+            self._dictionaries[key] = dictionaries, numbers
+        codes = np.minimum(batch.read_codes(name), np.uint32(dictionaries.string_count))
+        numbers = self._dictionaries[key][1]
+        return numbers[codes]
+
+
+class _BatchStrings(NamedTuple):
+    """The strings of an expression in the rows of a batch.
 
     Attributes:
-        numbers: The interning id for null, followed by the interning id for each category code. The id is -1 for
-            categories whose string has not been interned.
-        column: An empty column with the same categories. As long as it exists, the category codes remain valid.
+        numbers: The number of the string in each row, 0 for null.
+        take: Function that returns the strings in the rows with the given row numbers.
     """
 
-    numbers: Codes
-    column: pl.Series
+    numbers: Array
+    take: Callable[[Array], pl.Series]
 
 
 class StringTables:
     """The interned strings of a packet sequence: three string tables, each with interning ids from 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: StringPool) -> None:
         self._counts = {EVENT_NAMES: 0, ANNOTATION_NAMES: 0, STRING_VALUES: 0}
         self._pending: list[StringBatch] = []
         self._keys: dict[str, int] = {}
-        self._categories: dict[tuple[str, bytes], _CategoryIds] = {}
+        self._pool = pool
+        self._ids: dict[str, Numbers] = {name: np.zeros(1, np.uint64) for name in self._counts}
+        """Interning ids by number of the string, 0 for strings that have not been interned."""
+        self._defaults: dict[int, tuple[pl.Expr, DefaultString]] = {}
+        self._finder = CombinationFinder()
 
-    def intern(self, table: str, rows: BlockRows, expression: pl.Expr) -> InternedStrings:
-        """Evaluate an expression in the given rows, intern the resulting strings, and return them.
+    def intern(self, table: str, batch: RowBatch, expression: pl.Expr) -> Numbers:
+        """Evaluate an expression in the rows of a batch, and return the interning ids of the resulting strings.
 
-        The expression is evaluated once per combination of the values that it depends on. If it depends on a single
-        Categorical column, strings of earlier calls with the same expression are not interned again.
+        New strings are numbered in the order of the first rows that contain them, so that ids depend only on the rows.
 
         Args:
             table: Name of the string table.
-            rows: The rows in which the expression is evaluated.
+            batch: The rows in which the expression is evaluated.
             expression: The expression. Its result in a row must depend only on values in the same row.
+
+        Returns:
+            One id per row, 0 for null.
         """
-        names = list(dict.fromkeys(list_column_names(expression)))
-        codes, examples, order = find_distinct_combinations(rows, names)
-        if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
-            return InternedStrings(codes, self._intern_categories(table, examples, order, expression))
-        numbers = np.zeros(len(order), np.uint64)
-        numbers[order] = self._intern_new_strings(table, examples[create_series(order)].select(expression).to_series())
-        return InternedStrings(codes, numbers)
+        strings = self._read_strings(batch, expression)
+        ids, last = self._ids[table], int(strings.numbers.max(initial=0))
+        if last >= len(ids):
+            ids = self._ids[table] = np.concatenate([ids, np.zeros(max(last + 1 - len(ids), len(ids)), np.uint64)])
+        result: Numbers = ids[strings.numbers]
+        missing = np.flatnonzero((result == 0) & (strings.numbers != 0))
+        if len(missing):
+            new = missing[create_series(strings.numbers[missing]).arg_unique().to_numpy()]
+            ids[strings.numbers[new]] = np.arange(1, len(new) + 1, dtype=np.uint64) + np.uint64(self._counts[table])
+            self._add_strings(table, strings.take(new))
+            result = ids[strings.numbers]
+        return result
 
     def intern_annotation_name(self, key: str) -> int:
         """Return the interning id of the name of an argument. New names are interned."""
@@ -96,37 +116,54 @@ class StringTables:
             self._keys[key] = self._counts[ANNOTATION_NAMES]
         return self._keys[key]
 
-    def _intern_new_strings(self, table: str, texts: pl.Series) -> Numbers:
-        """Add strings to a string table, and return their interning ids. The id of null is 0."""
-        present = texts.is_not_null().to_numpy()
-        numbers = np.where(present, np.cumsum(present) + self._counts[table], 0).astype(np.uint64)
-        self._add_strings(table, texts.drop_nulls())
-        return numbers
+    def read_keys(self, batch: RowBatch, names: Sequence[str]) -> list[Array]:
+        """Return columns of 64-bit integers that are equal in rows whose values in the named columns are equal.
 
-    def _intern_categories(self, table: str, examples: pl.DataFrame, order: Codes, expression: pl.Expr) -> Numbers:
-        """Evaluate an expression for distinct values, intern the resulting strings, and return one interning id each.
-
-        Strings that were interned by earlier calls with the same expression are not interned again.
-
-        Args:
-            table: Name of the string table.
-            examples: The distinct values, in one Categorical column.
-            order: Row numbers of ``examples``, in the order in which to intern new strings.
-            expression: The expression, which converts a value to a string.
+        Columns whose values are all null are omitted.
         """
-        name = examples.columns[0]
-        category = examples[name].to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
-        key = table, expression.meta.serialize()
-        known = self._categories[key].numbers if key in self._categories else np.zeros(0, np.int64)
-        missing = int(category.max(initial=0)) + 1 - len(known)
-        known = np.concatenate([known, np.full(max(missing, 0), -1, np.int64)])
-        new = order[known[category[order]] < 0]
-        known[category[new]] = self._intern_new_strings(
-            table, examples[create_series(new)].select(expression).to_series()
+        keys: list[Array] = []
+        for name in names:
+            if name in batch.rows.dictionaries and not batch.is_all_null(name):
+                keys.append(self._pool.read_numbers(batch, name).astype(np.int64))
+            elif not batch.is_all_null(name):
+                keys += batch.read_keys([name])
+        return keys
+
+    def find_combinations(self, keys: Sequence[Array]) -> RowCombinations:
+        """Return the combinations of the numbers in columns of 64-bit integers."""
+        return self._finder.find(keys)
+
+    def _read_strings(self, batch: RowBatch, expression: pl.Expr) -> _BatchStrings:
+        """Evaluate an expression, once per combination of the values that it depends on if these can be compared."""
+        names = list(dict.fromkeys(list_column_names(expression)))
+        default = self._find_default(batch, expression)
+        if default.is_plain and names[0] in batch.rows.dictionaries:
+            numbers = self._pool.read_numbers(batch, names[0])
+            if default.text is not None:
+                numbers = np.where(numbers == 0, self._pool.assign_numbers(pl.Series([default.text])), numbers)
+            return _BatchStrings(
+                numbers, lambda rows: batch.take(rows).read_frame(names).to_series().fill_null(default.text or "")
+            )
+        is_comparable = all(
+            n in batch.rows.dictionaries or pa.types.is_primitive(batch.rows.table[n].type) for n in names
         )
-        self._categories[key] = _CategoryIds(known, examples[name].head(0))
-        numbers: Numbers = known[category].astype(np.uint64)
-        return numbers
+        if not is_comparable:
+            values = batch.read_frame(names).select(expression.cast(pl.String)).to_series()
+            return _BatchStrings(self._pool.assign_numbers(values), lambda rows: values.gather(create_series(rows)))
+        keys = self.read_keys(batch, names) or [np.zeros(batch.height, np.int64)]
+        codes, first_rows = self._finder.find(keys)
+        values = batch.take(first_rows).read_frame(names).select(expression.cast(pl.String)).to_series()
+        return _BatchStrings(
+            self._pool.assign_numbers(values)[codes], lambda rows: values.gather(create_series(codes[rows]))
+        )
+
+    def _find_default(self, batch: RowBatch, expression: pl.Expr) -> DefaultString:
+        """Return the string to which an expression evaluates if all its columns are null."""
+        if id(expression) not in self._defaults:
+            names = list(dict.fromkeys(list_column_names(expression)))
+            default = DefaultString.of_expression(expression, batch.read_frame(names))
+            self._defaults[id(expression)] = expression, default
+        return self._defaults[id(expression)][1]
 
     def pop_batches(self) -> list[StringBatch]:
         """Return the strings that were added since the last call, in batches."""

@@ -20,9 +20,9 @@ from tracekit.system.sorting import create_series, sort_and_deduplicate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tracekit.exporters.timeline.combinations import Codes
     from tracekit.system.sorting import Array
 
+    Codes = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
     Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
     Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
     Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -16,32 +16,10 @@ if TYPE_CHECKING:
 
     from tracekit.system.sorting import Array
 
-    Categories = dict[tuple[object, ...], tuple[pa.Array, pl.Series]]
-
-_SELECTED_SPAN = 1 << 18
-"""Minimum number of consecutive rows from which selected rows are read. Many small reads would take longer."""
 _STRINGS_PER_ROW, _MIN_STRINGS = 2, 1 << 10
 """Number of consecutive strings of a dictionary per row, and in all, up to which unused strings are not left out."""
 NULL_CODE = (1 << 32) - 1
 """Code of a null in a dictionary-encoded column."""
-
-
-class BlockRows(Protocol):
-    """Rows of events whose columns can be read in blocks."""
-
-    @property
-    def height(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Names of the columns."""
-        ...
-
-    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
-        """Return the given columns of consecutive rows."""
-        ...
 
 
 class TableRows:
@@ -54,21 +32,12 @@ class TableRows:
         dictionaries: The dictionaries of each column that is dictionary-encoded.
     """
 
-    def __init__(
-        self,
-        table: pa.Table,
-        condition: pl.Expr | None = None,
-        *,
-        has_categories: bool = True,
-        categories: Categories | None = None,
-    ) -> None:
+    def __init__(self, table: pa.Table, condition: pl.Expr | None = None) -> None:
         """Find the rows that meet a condition.
 
         Args:
             table: The table that contains the rows.
             condition: The condition, or None to select all rows.
-            has_categories: Whether to convert all string columns to Categorical, for ``read_block``.
-            categories: The dictionaries that were converted before, to which those of this table are added.
         """
         self.table = table
         self.dictionaries = {
@@ -76,29 +45,9 @@ class TableRows:
             for name in table.column_names
             if pa.types.is_dictionary(table[name].type)
         }
-        self._categories: Categories = {} if categories is None else categories
-        if has_categories:
-            self._cache_dictionaries([] if condition is None else condition.meta.root_names())
-            self._cache_dictionaries(table.column_names)
         self._selected = None if condition is None else self._find_row_numbers(condition)
         self.columns: Sequence[str] = table.column_names
         self.height: int = table.num_rows if self._selected is None else len(self._selected)
-
-    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
-        """Return the given columns of consecutive rows."""
-        if self._selected is None:
-            return self._read_frame(rows, names)
-        chosen = self._selected[rows]
-        frames = [self._read_frame(slice(0, 0), names)]
-        while len(chosen):
-            first = int(chosen[0])
-            count = int(np.searchsorted(chosen, first + max(rows.stop - rows.start, _SELECTED_SPAN)))
-            numbers = pl.Series(chosen[:count] - first)
-            frames.append(
-                self._read_frame(slice(first, int(chosen[count - 1]) + 1), names).select(pl.all().gather(numbers))
-            )
-            chosen = chosen[count:]
-        return pl.concat(frames)
 
     def read_batch(self, rows: slice | Array) -> RowBatch:
         """Return some rows, given by their row numbers."""
@@ -108,25 +57,9 @@ class TableRows:
             return RowBatch(self, rows, None)
         return RowBatch.from_row_numbers(self, rows)
 
-    def is_all_null(self, name: str) -> bool:
-        """Return whether a column is null in all rows."""
-        nulls = self.table[name].null_count
-        if self._selected is None or nulls == self.table.num_rows:
-            return bool(nulls == self.table.num_rows)
-        return all(
-            self.read_block(b, [name]).to_series().null_count() == b.stop - b.start
-            for b in iterate_row_blocks(self.height)
-        )
-
-    def _cache_dictionaries(self, names: Sequence[str]) -> None:
-        """Cache the dictionaries of the named columns as Categorical series, column by column.
-
-        The order of the columns determines the codes of categories, and thereby the order in which strings are written.
-        """
-        for name in names:
-            if pa.types.is_dictionary(self.table[name].type):
-                for chunk in self.table[name].chunks:
-                    self._convert_to_categorical(name, chunk)
+    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+        """Return the given columns of consecutive rows. Dictionary-encoded columns are returned as String."""
+        return self.read_batch(rows).read_frame(names)
 
     def _find_row_numbers(self, condition: pl.Expr) -> Array | None:
         """Return the row numbers of the rows that meet a condition, or None if all rows meet the condition."""
@@ -134,34 +67,12 @@ class TableRows:
         chosen = memory.allocate_zeros(rows, choose_row_number_type(rows))
         count = 0
         for block in iterate_row_blocks(rows):
-            mask = self._read_frame(block, names).select(condition.fill_null(value=False)).to_series()
+            frame = RowBatch(self, block, None).read_frame(names)
+            mask = frame.select(condition.fill_null(value=False)).to_series()
             numbers = np.flatnonzero(mask.to_numpy()) + block.start
             chosen[count : count + len(numbers)] = numbers
             count += len(numbers)
         return None if count == rows else chosen[:count]
-
-    def _read_frame(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
-        """Return the given columns of consecutive rows of the table, regardless of the condition."""
-        length = rows.stop - rows.start
-        return pl.DataFrame([self._convert_to_series(n, self.table[n].slice(rows.start, length)) for n in names])
-
-    def _convert_to_series(self, name: str, column: pa.ChunkedArray) -> pl.Series:
-        """Convert an Arrow column to a series. The strings of each dictionary are converted only once."""
-        if not pa.types.is_dictionary(column.type):
-            return cast("pl.Series", pl.from_arrow(column)).alias(name)
-        chunks = [self._convert_to_categorical(name, chunk) for chunk in column.chunks]
-        if len(chunks) == 1:
-            return chunks[0]
-        return pl.concat([pl.Series(name, [], pl.Categorical), *chunks]).rechunk()
-
-    def _convert_to_categorical(self, name: str, chunk: pa.DictionaryArray) -> pl.Series:
-        """Convert a chunk of a dictionary column to a Categorical series."""
-        codes = cast("pl.Series", pl.from_arrow(chunk.indices))
-        values = chunk.dictionary
-        key = name, *_identify_buffers(values)
-        if key not in self._categories:
-            self._categories[key] = values, _convert_strings(values).alias(name).cast(pl.Categorical)
-        return self._categories[key][1].gather(codes)
 
 
 class ColumnDictionaries(NamedTuple):
@@ -191,14 +102,25 @@ class ColumnDictionaries(NamedTuple):
         """Number of strings."""
         return int(self.first_codes[-1])
 
-    def read_codes(self, column: pa.ChunkedArray) -> Array:
-        """Return the codes of rows of the column. The code of a null is ``NULL_CODE``."""
-        parts = []
+    def read_codes(self, column: pa.ChunkedArray, row_numbers: Array | None = None) -> Array:
+        """Return the codes of rows of the column. The code of a null is ``NULL_CODE``.
+
+        Args:
+            column: A slice of the column.
+            row_numbers: Row numbers in the slice, or None for all rows.
+        """
+        parts, is_single = [], column.num_chunks == 1
         for chunk in column.chunks:
-            codes = cast("pl.Series", pl.from_arrow(chunk.indices)).cast(pl.UInt32)
+            codes = cast("pl.Series", pl.from_arrow(chunk.indices))
+            if is_single and row_numbers is not None:
+                codes = codes.gather(create_series(row_numbers))
             first = int(self.first_codes[self.numbers[_identify_buffers(chunk.dictionary)]])
+            codes = codes.cast(pl.UInt32)
             parts.append((codes + first if first else codes).fill_null(NULL_CODE).to_numpy())
-        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint32), *parts])
+        if is_single:
+            return parts[0]
+        every = np.concatenate([np.zeros(0, np.uint32), *parts])
+        return every if row_numbers is None else every[row_numbers]
 
     def list_strings(self) -> pl.Series:
         """Return all strings, by code."""
@@ -289,8 +211,7 @@ class RowBatch(NamedTuple):
 
     def read_codes(self, name: str) -> Array:
         """Return the codes of a dictionary-encoded column, as explained at ``ColumnDictionaries``."""
-        codes = self.rows.dictionaries[name].read_codes(self._slice_column(name))
-        return codes if self.numbers is None else codes[self.numbers]
+        return self.rows.dictionaries[name].read_codes(self._slice_column(name), self.numbers)
 
     def read_keys(self, names: Sequence[str]) -> list[Array]:
         """Return columns of 64-bit integers that are equal in rows whose values in the named columns are equal.
@@ -321,72 +242,32 @@ class RowBatch(NamedTuple):
         return self.rows.table[name].slice(self.span.start, self.span.stop - self.span.start)
 
 
-class FrameRows(NamedTuple):
-    """The rows of a data frame, with the interface of ``BlockRows``."""
-
-    frame: pl.DataFrame
-
-    @property
-    def height(self) -> int:
-        """Number of rows."""
-        return self.frame.height
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Names of the columns."""
-        return self.frame.columns
-
-    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
-        """Return the given columns of consecutive rows."""
-        return self.frame.select(names)[rows]
-
-    def is_all_null(self, name: str) -> bool:
-        """Return whether a column is null in all rows."""
-        return self.frame[name].null_count() == self.height
-
-
-class RowsWithColumn(NamedTuple):
-    """Rows of a table with an additional column.
+class DefaultString(NamedTuple):
+    """The string to which an expression evaluates if all its columns are null.
 
     Attributes:
-        rows: The rows without the column.
-        name: Name of the additional column.
-        values: Values of the additional column.
+        text: The string, or None.
+        is_plain: Whether the expression is a column in which the string replaces null.
     """
 
-    rows: TableRows
-    name: str
-    values: pl.Series
+    text: str | None
+    is_plain: bool
 
-    @property
-    def height(self) -> int:
-        """Number of rows."""
-        return self.rows.height
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Names of the columns."""
-        return [*self.rows.columns, self.name]
-
-    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
-        """Return the given columns of consecutive rows."""
-        frame = self.rows.read_block(rows, [n for n in names if n != self.name])
-        if self.name in names:
-            frame = pl.DataFrame([*frame, self.values[rows].alias(self.name)])
-        return frame if frame.columns == names else frame.select(names)
-
-    def is_all_null(self, name: str) -> bool:
-        """Return whether a column is null in all rows."""
-        return name != self.name and self.rows.is_all_null(name)
+    @classmethod
+    def of_expression(cls, expression: pl.Expr, columns: pl.DataFrame) -> DefaultString:
+        """Return the default of an expression that uses the given columns."""
+        text: str | None = columns.clear(1).select(expression.cast(pl.String)).item()
+        plain = pl.col(columns.columns[0]).cast(pl.String)
+        return cls(text, expression.meta.eq(plain if text is None else pl.coalesce(plain, pl.lit(text))))
 
 
-def evaluate_expression(rows: BlockRows, expression: pl.Expr, dtype: type) -> Array:
+def evaluate_expression(rows: TableRows, expression: pl.Expr, dtype: type) -> Array:
     """Return the values of an expression in all rows as an array. No value may be null."""
     names = list(dict.fromkeys(expression.meta.root_names()))
     return map_blocks(lambda b: rows.read_block(b, names).select(expression).to_series().to_numpy(), rows.height, dtype)
 
 
-def iterate_frames(rows: BlockRows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
+def iterate_frames(rows: TableRows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
     """Yield the given columns in blocks: the slice of row numbers of a block, and a data frame."""
     for block in iterate_row_blocks(rows.height):
         yield block, rows.read_block(block, names)

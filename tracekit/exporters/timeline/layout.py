@@ -24,7 +24,6 @@ from tracekit.system.sorting import create_series, is_sorted, iterate_row_blocks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tracekit.exporters.timeline.blocks import Categories
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.tracks import Placement, Track
     from tracekit.registry.tables import Tables
@@ -97,12 +96,9 @@ def read_events(tables: Tables, kind: EventKind) -> pl.DataFrame:
     return pl.DataFrame() if frame is None else frame.collect()
 
 
-def read_rows(
-    tables: Tables, kind: EventKind, *, has_categories: bool = True, categories: Categories | None = None
-) -> TableRows:
+def read_rows(tables: Tables, kind: EventKind) -> TableRows:
     """Return the events of a kind as rows that can be read in blocks, with the columns needed to draw them."""
-    names = _list_columns_of_kind(tables, kind)
-    return _open_table_rows(tables, kind, names, has_categories=has_categories, categories=categories)
+    return _open_table_rows(tables, kind, _list_columns_of_kind(tables, kind))
 
 
 def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
@@ -158,19 +154,11 @@ def _read_positions(tables: Tables, kind: EventKind) -> TableRows:
     return _open_table_rows(tables, kind, batches.list_position_columns(kind))
 
 
-def _open_table_rows(
-    tables: Tables,
-    kind: EventKind,
-    names: Sequence[str],
-    *,
-    has_categories: bool = True,
-    categories: Categories | None = None,
-) -> TableRows:
+def _open_table_rows(tables: Tables, kind: EventKind, names: Sequence[str]) -> TableRows:
     """Return the given columns of the events of a kind, and the columns that ``kind.where`` uses, in schema order."""
     needed = {*names, *batches.list_column_names(kind.where)}
     columns = [n for n in tables.schema(kind.table).names if n in needed]
-    table = read_chunks(tables, kind.table, columns)
-    return TableRows(table, kind.where, has_categories=has_categories, categories=categories)
+    return TableRows(read_chunks(tables, kind.table, columns), kind.where)
 
 
 def _find_first_start_and_detect_unclosed(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
