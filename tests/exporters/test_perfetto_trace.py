@@ -195,6 +195,9 @@ def test_traces_of_many_tables(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::tracekit.TracekitWarning")
 def test_slices_that_were_not_closed_or_end_before_they_start(tmp_path: Path) -> None:
     check(trace(kernels=[kernel(5000, 4000), kernel(1, 2)], nvtx_ranges=[push(-7, None), push(9000, 8000)]), tmp_path)
+    made = trace(kernels=[kernel(1, 2)], nvtx_ranges=[push(1, None), push(2, None)])
+    files = [made.export(tmp_path / f"open.{suffix}").read_bytes() for suffix in ("json", "pftrace")]
+    assert files[0].count(b'"open":true') == sum('"open": true' in event for event in drawn(files[1])[0]) == 2
 
 
 def test_counters_of_all_forms(tmp_path: Path) -> None:

@@ -144,13 +144,14 @@ class EventFormatter:
         return programs.writer.write(fields, batch.height)
 
     def _select_numbers(self, batch: RowBatch) -> dict[str, pl.Series]:
-        """Return the values of all members that are numbers or flags, except those whose columns are all null."""
+        """Return the values of all members that are flags, or numbers whose columns are not all null."""
         is_null = {name: batch.is_all_null(name) for name in self._rows.columns}
         expressions = [
             value.expression.alias(f"{place} {nth}")
             for place, (_, arg) in enumerate(self._members)
             for nth, value in enumerate(arg.values)
-            if value.form in _FORMS and not all(is_null[name] for name in list_column_names(value.expression))
+            if value.form == kinds.TRUE
+            or (value.form in _FORMS and not all(is_null[name] for name in list_column_names(value.expression)))
         ]
         frame = batch.read_frame(list(dict.fromkeys(list_column_names(*expressions))))
         return {column.name: column for column in frame.select(expressions).iter_columns()}

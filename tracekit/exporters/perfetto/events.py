@@ -217,12 +217,12 @@ class EventsOfKind:
 
     def _create_arg_fields(self, args: Sequence[EventArg], batch: RowBatch) -> Iterator[PacketField]:
         """Yield the fields of arguments, except those that are null in all rows."""
-        is_null = {name: batch.is_all_null(name) for name in self._rows.columns}
         numbers = {
             f"{place} {nth}": value.expression
             for place, arg in enumerate(args)
             for nth, value in enumerate(arg.values)
-            if value.form != kinds.STRING and not all(is_null[name] for name in list_column_names(value.expression))
+            if value.form == kinds.TRUE
+            or (value.form != kinds.STRING and not all(map(batch.is_all_null, list_column_names(value.expression))))
         }
         frame = batch.read_frame(list(dict.fromkeys(list_column_names(*numbers.values())))).select(**numbers)
         for place, arg in enumerate(args):

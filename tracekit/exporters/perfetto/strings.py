@@ -34,17 +34,20 @@ class StringBatch(NamedTuple):
 
 
 class StringPool:
-    """Numbers of strings, from 1. Equal strings have equal numbers, whichever dictionary contains them. Null is 0."""
+    """Numbers of strings, from 1. Equal strings have equal numbers, whichever dictionary contains them. Null is 0.
+
+    The numbers follow the categories of polars, so they depend on what the process converted before, and they tell
+    only whether strings are equal.
+    """
 
     def __init__(self) -> None:
-        self._type = pl.Categorical(pl.Categories.random())
         self._dictionaries: dict[tuple[tuple[int, ...], ...], tuple[ColumnDictionaries, Array]] = {}
-        self._first = pl.Series([""], dtype=self._type)
+        self._first = pl.Series([""], dtype=pl.Categorical)
         """A column with the categories. As long as it exists, the codes of categories remain valid."""
 
     def assign_numbers(self, strings: pl.Series) -> Array:
         """Return the number of each string."""
-        return (strings.cast(self._type).to_physical().cast(pl.UInt32) + 1).fill_null(0).to_numpy()
+        return (strings.cast(self._first.dtype).to_physical().cast(pl.UInt32) + 1).fill_null(0).to_numpy()
 
     def read_numbers(self, batch: RowBatch, name: str) -> Array:
         """Return the number of the string in each row of a dictionary-encoded column."""

@@ -4,7 +4,6 @@
 - ``kinds`` declares the kinds of events and their arguments, and ``tracks`` declares their tracks.
 - ``layout`` assigns events to tracks, and ``lanes`` separates overlapping slices of a track.
 - ``flows`` determines the flows, which are drawn as arrows from one event to another.
-- ``blocks`` reads events, ``columns`` selects and computes their columns, and ``combinations`` assigns codes to
-  combinations of values.
+- ``blocks`` reads events in blocks of rows.
 - ``batches`` writes the file.
 """
