@@ -270,7 +270,7 @@ def read_tables(*paths: str) -> str:
                 table = trace[name]
                 values = [c for c in table.column_names if table[c].null_count < table.num_rows]
                 rows.append((f"`{Path(path).name}`", f"`{name}`", f"{table.num_rows:,}", _code_list(values)))
-            undecoded += [(f"`{Path(path).name}`", f"`{kind}`", f"{n:,}") for kind, n in trace.undecoded.items()]
+            undecoded += [(f"`{Path(path).name}`", f"`{kind}`", f"{n.count:,}") for kind, n in trace.undecoded.items()]
     lines = _grid(("file", "table", "rows", "columns with values"), rows)
     if undecoded:
         lines += ["", "Not read:", "", *_grid(("file", "events", "number"), undecoded)]

@@ -22,6 +22,7 @@ FILES = {
     "graphdef": ["tensorflow/network.pb", "tensorflow/network.pbtxt"],
     "tfevents": ["tensorflow/runs"],
     "xplane": ["xplane/train.xplane.pb"],
+    "chrome-trace": ["chrome_trace/slices.json"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""

@@ -268,7 +268,8 @@ class TestFormats:
     def test_lists_readers_and_exporters(self, run: Run) -> None:
         rows = {r["format"]: r for r in json.loads(run("formats", "--format", "json").text)}
         assert (rows["nsys-sqlite"]["read"], rows["nsys-sqlite"]["write"]) == ("yes", "")
-        assert (rows["chrome-trace"]["read"], rows["chrome-trace"]["write"]) == ("", "yes")
+        assert (rows["chrome-trace"]["read"], rows["chrome-trace"]["write"]) == ("yes", "yes")
+        assert (rows["html"]["read"], rows["html"]["write"]) == ("", "yes")
         assert rows["parquet"]["suffixes"] == ".parquet"
         assert {n: (bool(r["read"]), bool(r["write"])) for n, r in rows.items()} == tk.formats()
 

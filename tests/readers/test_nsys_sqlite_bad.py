@@ -83,10 +83,6 @@ OTHER_EXPORT = "Hint: for an Nsight Systems export, load the report, or run: nsy
         (b"PK\x03\x04" + b"\1" * 200, "this is a zip archive, not a profile\nHint: extract the profile from it first"),
         (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "this is a zstd file, not a profile\nHint: decompress it first"),
         (
-            b'{"traceEvents": []}' * 20,
-            "this is a Chrome trace, but not one of the PyTorch profiler or tracekit\nHint: open it at https://ui.perfetto",
-        ),
-        (
             b"no capture",
             f"no reader recognizes the content\nHint: {UNKNOWN_HINT}: nsys-sqlite, nsys-rep, nsys-parquetdir",
         ),

@@ -13,7 +13,10 @@ import tracekit as tk
 from tracekit import registry
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("readers.tensorflow", "readers.tfevents", "readers.graphdef", "exporters.tfevents")
+PACKAGES = (
+    *("readers.tensorflow", "readers.tfevents", "readers.graphdef", "exporters.tfevents"),
+    *("readers.chrome_trace",),
+)
 ENTRY_POINTS = [
     importlib.metadata.EntryPoint("graphdef", "tracekit.readers.graphdef:READER", "tracekit.readers"),
     importlib.metadata.EntryPoint("tfevents", "tracekit.readers.tfevents:READER", "tracekit.readers"),

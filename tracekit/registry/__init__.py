@@ -54,6 +54,7 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "ncu-csv": ("tracekit.readers.ncu_csv", (".csv", ".txt", ".log")),
     "ncu-rep": ("tracekit.readers.ncu_rep", (".ncu-rep", ".nsight-cuprof-report")),
     "kineto": ("tracekit.readers.kineto", (".json", ".gz")),
+    "chrome-trace": ("tracekit.readers.chrome_trace", (".json", ".gz")),
     "xplane": ("tracekit.readers.xplane", (".pb",)),
     "graphdef": ("tracekit.readers.graphdef", (".pb", ".pbtxt", ".meta")),
     "tfevents": ("tracekit.readers.tfevents", ()),

@@ -33,6 +33,13 @@ MAX_CLASSES = 10
 """Maximum number of classes of undecoded events that a sentence names."""
 MAX_NAME_LENGTH = 80
 """Maximum number of characters of the name of a class, which may come from the file."""
+_UNTOLD = {
+    "chrome-trace": (
+        "Chrome traces do not state which events are kernels, copies or calls of CUDA",
+        "record a profile with the PyTorch profiler or with Nsight Systems",
+    )
+}
+"""Why no GPU work can be told from other events in a format, and what to do instead."""
 _EXPORT_OF_NSYS = "export the report with nsys export --type sqlite, and load the export"
 
 
@@ -171,10 +178,8 @@ def explain_missing_rows(
         return Absence(State.NOTHING_FOUND, "nothing of this kind was found in the recorded data")
     counts = capture.count_many(listed)
     empty = [table for table in listed if not counts[table]]
-    undecoded = {name: size for table in empty for name, size in capture.list_undecoded(table).items()}
-    if undecoded:
-        hint = _EXPORT_OF_NSYS if capture.format == "nsys-rep" else None
-        return Absence(State.NOT_DECODED, describe_undecoded(undecoded), hint)
+    if (not_decoded := _explain_undecoded(capture, empty)) is not None:
+        return not_decoded
     impossible = [table for table in empty if not capture.can_contain(table)]
     if not any(map(capture.can_contain, listed)) or not {*impossible}.isdisjoint(required):
         return Absence(State.NOT_APPLICABLE, _describe_format(capture, impossible))
@@ -188,6 +193,17 @@ def explain_missing_rows(
     notes = [f"no {_join(unrecorded)} {_choose_verb(unrecorded)} recorded: {hint}"] if unrecorded and hint else []
     notes += [_describe_format(capture, impossible)] if impossible and not notes else []
     return Absence(State.NOTHING_FOUND, _describe_search(counts), "; ".join(notes) or None)
+
+
+def _explain_undecoded(capture: RecordedCapture, empty: Sequence[str]) -> Absence | None:
+    """Return why empty tables have no rows if events are not decoded, or cannot be told from others."""
+    undecoded = {name: size for table in empty for name, size in capture.list_undecoded(table).items()}
+    if undecoded:
+        hint = _EXPORT_OF_NSYS if capture.format == "nsys-rep" else None
+        return Absence(State.NOT_DECODED, describe_undecoded(undecoded), hint)
+    if capture.format in _UNTOLD and not {*empty}.isdisjoint(schemas.list_tables("activity")):
+        return Absence(State.NOT_DECODED, *_UNTOLD[capture.format])
+    return None
 
 
 def _describe_format(capture: RecordedCapture, tables: Sequence[str]) -> str:

@@ -14,9 +14,9 @@ Sources: "Trace Event Format" of the Chromium project, and traces of PyTorch 1.8
 from __future__ import annotations
 
 import re
-import zlib
 from typing import TYPE_CHECKING
 
+from tracekit.readers.common.json.heads import JSON_START, iterate_heads
 from tracekit.registry.interface import Reader
 from tracekit.system.lazy import create_lazy_function
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tracekit.readers.kineto.capture import KinetoCapture
     from tracekit.registry.source import Source
 
-GZIP = b"\x1f\x8b"
-_JSON_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*(\[\s*)?\{\s*"')
 _SCHEMA_VERSION = re.compile(rb'"schemaVersion"\s*:')
 _PROFILER_ARRAYS = re.compile(rb'"(?:traceEvents|deviceProperties)"\s*:\s*\[')
 _PROFILER_EVENTS = re.compile(
@@ -33,7 +31,6 @@ _PROFILER_EVENTS = re.compile(
     rb'|"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|\w{1,40}_(?:runtime|driver)|kernel|gpu_mem\w+|ac2g|fwdbwd'
     rb'|Operator|Runtime|Kernel|Memcpy|Memset)"'
 )
-_HEAD_BYTES = 1 << 16
 
 
 def sniff(source: Source) -> bool:
@@ -43,14 +40,13 @@ def sniff(source: Source) -> bool:
     Other members of the object may precede the array. Therefore, a longer section of the file is examined if the first
     bytes are JSON without a sign of a trace.
     """
-    head = _decompress_head(source.head)
-    json_start = _JSON_START.match(head)
-    if json_start is None:
-        return False
-    is_array = bool(json_start[1])
-    return _is_profiler_trace(head, is_array=is_array) or _is_profiler_trace(
-        _read_longer_head(source), is_array=is_array
-    )
+    for head in iterate_heads(source):
+        json_start = JSON_START.match(head)
+        if json_start is None:
+            return False
+        if _is_profiler_trace(head, is_array=bool(json_start[1])):
+            return True
+    return False
 
 
 def _is_profiler_trace(head: bytes, *, is_array: bool) -> bool:
@@ -58,22 +54,6 @@ def _is_profiler_trace(head: bytes, *, is_array: bool) -> bool:
     if is_array:
         return has_events
     return _PROFILER_ARRAYS.search(head) is not None and (has_events or _SCHEMA_VERSION.search(head) is not None)
-
-
-def _read_longer_head(source: Source) -> bytes:
-    if not source.path.is_file():
-        return b""
-    with source.path.open("rb") as file:
-        return _decompress_head(file.read(_HEAD_BYTES))
-
-
-def _decompress_head(head: bytes) -> bytes:
-    if not head.startswith(GZIP):
-        return head
-    try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD_BYTES)
-    except zlib.error:
-        return b""
 
 
 def open_capture(source: Source) -> KinetoCapture:

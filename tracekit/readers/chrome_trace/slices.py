@@ -1,0 +1,112 @@
+"""Match the events that begin and end a slice, and build the ranges of a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.readers.chrome_trace.events import (
+    ASYNC_BEGIN,
+    ASYNC_END,
+    BEGIN,
+    COMPLETE,
+    END,
+    OLD_BEGIN,
+    OLD_END,
+    get_phase_code,
+)
+from tracekit.readers.common.slices import NONE, match_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PUSH_POP, START_END = "push_pop", "start_end"
+COLUMNS = ("row", "start_ns", "end_ns", "kind", "process_id", "thread_id", "end_thread_id", "category", "name", "args")
+
+
+class MatchedRanges(NamedTuple):
+    """The ranges of a trace.
+
+    Attributes:
+        frame: The ranges in the order of their beginnings in the file, with ``COLUMNS``.
+        unmatched: Number of events that end a slice of which no beginning was recorded.
+    """
+
+    frame: pl.DataFrame
+    unmatched: int
+
+
+def build_ranges(events: pl.DataFrame) -> MatchedRanges:
+    """Return the ranges of the events of all phases of slices.
+
+    Args:
+        events: The events in the order of the file, with the columns ``row``, ``phase``, ``start_ns``, ``duration_ns``,
+            ``process_id``, ``thread_id``, ``category``, ``name``, ``id``, ``local_id``, ``scope`` and ``args``.
+    """
+    complete = events.filter(pl.col("phase") == get_phase_code(COMPLETE))
+    frames = [
+        complete.select(
+            *_take(complete.columns, COLUMNS),
+            end_ns=pl.col("start_ns") + pl.col("duration_ns"),
+            kind=pl.lit(PUSH_POP),
+            end_thread_id=pl.lit(None, pl.Int64),
+        ).select(COLUMNS)
+    ]
+    unmatched = 0
+    texts = [pl.col(name).cast(pl.String) for name in ("category", "scope", "local_id", "id")]
+    cookie = pl.concat_str(*texts, separator="\0", ignore_nulls=True)
+    ways: tuple[tuple[tuple[str, str], list[str | pl.Expr], list[str], str], ...] = (
+        ((BEGIN, END), ["process_id", "thread_id"], ["name", "category"], PUSH_POP),
+        ((ASYNC_BEGIN, ASYNC_END), [cookie, "process_id"], ["name"], START_END),
+        ((OLD_BEGIN, OLD_END), [cookie, "process_id", "name"], [], START_END),
+    )
+    for phases, track, labels, kind in ways:
+        selected = events.filter(pl.col("phase").is_in([get_phase_code(phase) for phase in phases]))
+        if selected.height:
+            frame, count = _match(selected, track, labels, get_phase_code(phases[1]))
+            frames.append(frame.with_columns(kind=pl.lit(kind)).select(COLUMNS))
+            unmatched += count
+    return MatchedRanges(pl.concat(frames).sort("row"), unmatched)
+
+
+def _match(
+    events: pl.DataFrame, track: Sequence[str | pl.Expr], labels: Sequence[str], end: int
+) -> tuple[pl.DataFrame, int]:
+    """Return the slices that pairs of events begin and end, and the number of ends without a beginning."""
+    keys = [pl.col(key) if isinstance(key, str) else key for key in track]
+    numbered = events.with_columns(track=pl.struct(key.alias(str(n)) for n, key in enumerate(keys)).rank("dense"))
+    numbered = numbered.sort("track", "start_ns", "row")
+    codes = [numbered[label].cast(pl.Categorical).to_physical().cast(pl.Int64).fill_null(NONE) for label in labels]
+    matched = match_slices(
+        numbered["track"].cast(pl.Int64).to_numpy(),
+        (numbered["phase"] == end).to_numpy(),
+        *(column.to_numpy() for column in codes),
+    )
+    ends = pl.Series(matched.ends).replace(NONE, None)
+    begins = numbered.with_columns(end=ends).filter(pl.col("phase") != end)
+    last = numbered.select(
+        end=pl.int_range(pl.len(), dtype=pl.Int64),
+        end_ns="start_ns",
+        end_thread="thread_id",
+        end_args="args",
+    )
+    joined = begins.join(last, on="end", how="left", maintain_order="left")
+    is_other = pl.col("end_thread").ne_missing(pl.col("thread_id")) & pl.col("end_thread").is_not_null()
+    return joined.with_columns(
+        end_thread_id=pl.when(is_other).then("end_thread"), args=_merge_arguments_expr("args", "end_args")
+    ), int(matched.is_unmatched.sum())
+
+
+def _merge_arguments_expr(first: str, second: str) -> pl.Expr:
+    """Return the members of two JSON objects as one object. Either of them may be null."""
+    both = pl.concat_str(
+        pl.col(first).str.strip_chars_end(" \t\r\n").str.head(-1),
+        pl.lit(","),
+        pl.col(second).str.strip_chars_start(" \t\r\n").str.slice(1),
+    )
+    return pl.coalesce(both, first, second)
+
+
+def _take(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    return [name for name in names if name in columns]
