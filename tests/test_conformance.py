@@ -27,7 +27,7 @@ REPORTS = sorted(FIXTURES.glob("*.nsys-rep"))
 FOLDERS = sorted(FIXTURES.glob("*_parquetdir")) + sorted(FIXTURES.glob("*_arrowdir"))
 TRACES = [
     *sorted((FIXTURES / "kineto").glob("*.json.gz")),
-    FIXTURES / "xplane" / "train.xplane.pb",
+    *sorted((FIXTURES / "xplane").glob("*.xplane.pb")),
     FIXTURES / "chrome_trace" / "slices.json",
 ]
 FORMATS = {

@@ -23,6 +23,7 @@ from tracekit.registry.source import Source
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "xplane" / "train.xplane.pb"
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "makers" / "xplane"
+TPU = FIXTURE.with_name("tpu.xplane.pb")
 DATA = FIXTURE.read_bytes()
 KERNELS = {
     "jax08_gemm": {(0, 16): (42, 3_415_244), (0, 17): (12, 60_240)},
@@ -225,17 +226,19 @@ def test_streams_lines_and_devices_of_every_kind(tmp_path: Path) -> None:
     )
     gpu.line(9, "Steps", ("0", 0, 5_000, {}))
     others = Plane("/device:CUSTOM:x")
-    others.line(1, "a", ("b", 0, 1, {}))
-    tpu = Plane("/device:TPU:0")
-    tpu.line(1, "XLA Ops", ("%a", 0, 1, {}), ("%b", 0, 1, {}))
-    path = save(tmp_path, gpu, others, tpu, errors=[b"e"], warnings=[b"w", b"w"])
+    others.line(1, "a", ("b", 0, 0, {}))
+    path = save(tmp_path, gpu, others, errors=[b"e"], warnings=[b"w", b"w"])
     with pytest.warns(TracekitWarning) as caught:
         trace = tk.load(path)
     said = " ".join(str(w.message) for w in caught)
     assert "1 error:" in said
     assert "2 warnings:" in said
-    assert "2 events of TPUs were not read" in said
     with trace:
+        (mark,) = trace["nvtx_marks"].to_pylist()
+        assert (mark["name"], mark["thread_id"], trace["threads"].to_pylist()[0]["name"]) == (
+            *("b", -1),
+            "/device:CUSTOM:x a",
+        )
         kernels, copies, sets = (trace[name].to_pylist() for name in ("kernels", "memcpys", "memsets"))
         (graph,), (device,) = trace["graph_launches"].to_pylist(), trace["devices"].to_pylist()
         undecoded = trace.undecoded
@@ -256,9 +259,191 @@ def test_streams_lines_and_devices_of_every_kind(tmp_path: Path) -> None:
     assert {name: kind.count for name, kind in undecoded.items()} == {
         "memory events on streams": 1,
         "derived events of GPUs": 1,
-        "events of other planes": 1,
-        "events of TPUs": 2,
     }
+
+
+def read_xprof(path: Path) -> dict[str, Any]:
+    truth: dict[str, Any] = json.loads(path.with_name(path.name.replace("xplane.pb", "xprof.json")).read_bytes())
+    return truth
+
+
+def sum_durations(trace: tk.Trace, *by: str) -> dict[Any, tuple[int, int]]:
+    duration = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    rows = trace.correlate().frame("kernels").group_by(*by).agg(n=pl.len(), ns=duration).collect()
+    return {row[0] if len(by) == 1 else row[:-2]: row[-2:] for row in rows.rows()}
+
+
+def test_kernels_of_gpus_are_those_of_xprof() -> None:
+    truth = read_xprof(FIXTURE)
+    with tk.load(FIXTURE) as trace:
+        assert sum_durations(trace, "name") == {name: (n, round(ns)) for name, (n, ns) in truth["kernels"].items()}
+        busy = trace.rollup().frame("iterations").select("kernel_time_ns").collect()["kernel_time_ns"]
+    assert len(busy) == len(truth["steps"]) == 5
+
+
+def test_ops_and_steps_of_tpus_are_those_of_xprof() -> None:
+    """Times agree but for the rounding to ns of each event. XProf adds to loops the time between the ops in them."""
+    truth = read_xprof(TPU)
+    with tk.load(TPU) as trace:
+        ops = {f"12190760917235803885/{name}": value for name, value in sum_durations(trace, "name").items()}
+        windows = trace.rollup().frame("iterations").collect()
+        bounds = windows.select("window_start_ns", "window_end_ns").rows()
+    loops = {name for name in truth["ops"] if "while" in name}
+    assert {*truth["ops"]} - loops == {*ops}
+    for name, (count, ns) in ops.items():
+        expected, expected_ns = truth["ops"][name]
+        assert count == expected
+        assert abs(ns - expected_ns) <= count
+    steps_ns = [1e6 * step["tcComputeTimeMs"] for step in truth["steps"]]
+    for (start, end), expected_ns in list(zip(bounds, steps_ns, strict=True))[1:]:
+        assert abs(end - start - 3_000 - expected_ns) < 2_000  # the gap between two runs belongs to no step of XProf
+
+
+def test_what_a_profile_of_tpus_says() -> None:
+    with tk.load(TPU) as trace:
+        (first, _), (copy, *_) = trace["devices"].to_pylist(), trace["memcpys"].to_pylist()
+        assert (first["name"], first["peak_flop_per_s"]) == ("TPU v6 Lite", 918 * 10**12)
+        assert first["memory_bandwidth_bytes_per_s"] == 1_637_993_152_512
+        assert (copy["copy_kind"], copy["bytes"], copy["src_memory_kind"], copy["stream_id"]) == (
+            *("Host-to-Device", 32 << 20),
+            *("Pinned", 4),
+        )
+        kernels = trace.correlate().frame("kernels").collect()
+        assert kernels["api_call_id"].null_count() == 0
+        assert kernels.filter(pl.col("name") == "while.4").is_empty()
+        by = (
+            kernels.group_by("device_id", "stream_id").agg(pl.col("short_name").unique().len()).sort("device_id").rows()
+        )
+        assert by == [(0, 3, 5), (1, 3, 5)]
+        paths = kernels.filter(pl.col("name") == "reduce.6")["range_path"].unique()
+        text = "Thunk:#name=jit(step)/jvp(scan)/while/body/layer1/reduce_sum,hlo_op=reduce.6,hlo_module=jit_step,"
+        assert len(paths) == 4
+        assert all(text in path for path in paths)
+        assert all(path.startswith("train#step_num=") for path in paths)
+        ops = trace.rollup().frame("ops").filter(pl.col("kernel_count") > 0).collect()
+        memory = (
+            trace.frame("memory_events").group_by("device_id", "operation").agg(pl.len()).sort("device_id").collect()
+        )
+        named = trace.frame("nvtx_ranges").filter(pl.col("thread_id") < 0).collect()
+        assert not trace.undecoded
+    assert ops.select("op_name", "direction", "kernel_count").filter(
+        pl.col("op_name").cast(pl.String).str.ends_with("fusion.3")
+    ).rows() == [("train#step_num=*#/jit_step/layer0/dot_general/fusion.3", "bprop", 8)]
+    assert {row[:2]: row[2] for row in memory.rows()} == {
+        (device, kind): count for device in (0, 1) for kind, count in (("Allocation", 4), ("Deallocation", 1))
+    }
+    assert named["domain"].unique().to_list() == ["TraceMe"]
+    assert named.filter(pl.col("name") == "while.4").height == 8
+
+
+def build_core(number: int, *runs: tuple[str, int, int, dict[str, object]], **lines: Any) -> Plane:
+    core = Plane(f"/device:TPU:{number}")
+    if runs:
+        core.line(2, "XLA Modules", *runs)
+    for i, (name, events) in enumerate(lines.items(), start=3):
+        core.line(i, name.replace("_", " "), *events)
+    return core
+
+
+def test_ops_without_launch_belong_to_their_device(tmp_path: Path) -> None:
+    """Then steps are those of the first device, and an op with no place of its own belongs to its program."""
+    ops = [(f"%op.{i} = f32[] add()", 10_000 + 1_000 * i, 1_000, {}) for i in range(5)]
+    runs = [("jit_f(7)", 10_000, 4_000, {}), ("jit_g(8)", 100_000, 9_000, {})]
+    core = build_core(3, *runs, XLA_Ops=ops, Steps=[("5", 0, 50_000, {}), ("x", 60_000, 1, {})])
+    host = Plane("/host:CPU")
+    host.line(1, "python", ("x", 0, 1_000, {"_p": 3, "_pt": 12}))
+    with load(save(tmp_path, core, host)) as trace:
+        kernels = trace.correlate().frame("kernels").collect()
+        (launch,), calls = trace["graph_launches"].to_pylist(), trace["api_calls"].to_pylist()
+        own = trace.frame("nvtx_ranges").filter(pl.col("domain") == "TSL").collect()
+        steps = trace.frame("nvtx_ranges").filter(pl.col("domain").is_null()).collect()
+    assert steps.select("name", "start_ns", "end_ns").rows() == [("step#step_num=5#", 0, 50)]
+    assert kernels["range_path"].cast(pl.String).str.starts_with("step#step_num=5#/jit_f(7)/XlaModule:").all()
+    assert [path.rpartition("/")[2] for path in kernels["range_path"]] == [
+        *(f"Thunk:#hlo_op=op.{i},hlo_module=jit_f,program_id=7#" for i in range(3)),
+        *["XlaModule:#hlo_module=jit_f#"] * 2,
+    ]
+    assert (launch["graph_id"], launch["start_ns"], launch["device_id"]) == (8, 100, 3)
+    assert len(calls) == 5
+    assert own.filter(pl.col("name").cast(pl.String).str.contains("jit_g"))["end_ns"].to_list() == [101]
+
+
+def test_times_of_ops_are_those_of_the_clock_of_the_device(tmp_path: Path) -> None:
+    """A run begins at the time of its first op, or at the end of the previous run if that is later."""
+
+    def op(name: str, at: int, duration: int, device: int, real: int) -> tuple[str, int, int, dict[str, object]]:
+        values: dict[str, object] = {"device_offset_ps": device * 1000, "device_duration_ps": real * 1000}
+        return f"%{name} = f32[] add()", at * 1000, duration * 1000, values
+
+    first = [op("a", 100, 10, 5100, 30), op("b", 110, 90, 5130, 50)]
+    second = [op("c", 150, 20, 5200, 10), op("d", 171, 3, 5215, 5)]
+    third = [op("e", 178, 2, 5300, 1), ("%f = f32[] add()", 181_000, 5_000, {})]
+    runs = [("f", 100_000, 49_000, {}), ("f", 150_000, 25_000, {}), ("f", 178_000, 40_000, {})]
+    with load(save(tmp_path, build_core(0, *runs, XLA_Ops=[*first, *second, *third]))) as trace:
+        rows = trace.frame("kernels").select("name", "start_ns", "end_ns").sort("name").collect().rows()
+    assert rows == [
+        *[("a", 100, 130), ("b", 130, 180), ("c", 180, 190), ("d", 195, 200)],
+        *[("e", 178, 180), ("f", 181, 186)],
+    ]
+
+
+def test_launches_are_followed_through_threads(tmp_path: Path) -> None:
+    """A handover counts only if its event is inside of the event that took the previous one."""
+    host = Plane("/host:CPU")
+    host.line(1, "main", ("train", 0, 90_000, {"step_num": 1}), ("call", 10_000, 20_000, {"_pt": 5, "_p": 1}))
+    host.line(
+        2,
+        "worker",
+        ("taken", 40_000, 50_000, {"_ct": 5, "_c": 1}),
+        ("other", 41_000, 1_000, {"_ct": 5, "_c": 99}),
+        ("enqueue", 45_000, 5_000, {"_pt": 12, "_p": 4}),
+        ("enqueue", 95_000, 5_000, {"_pt": 12, "_p": 5}),
+    )
+    runs = [("f(1)", 200_000, 10_000, {"_ct": 12, "_c": 4}), ("f(1)", 300_000, 10_000, {"_ct": 12, "_c": 5})]
+    ops = [("%a = f32[] add()", at, 1_000, {}) for at in (201_000, 301_000)]
+    with load(save(tmp_path, host, build_core(0, *runs, XLA_Ops=ops))) as trace:
+        kernels = trace.correlate().frame("kernels").sort("start_ns").collect()
+    assert kernels["thread_id"].to_list() == [1, 2]
+    assert kernels["api_start_ns"].to_list() == [11, 96]
+
+
+def test_operations_of_cpus_are_ranges_of_programs(tmp_path: Path) -> None:
+    host, metadata = Plane("/host:CPU"), Plane("/host:metadata")
+    op = {"hlo_op": "dot.1", "hlo_module": "jit_f", "program_id": 9}
+    host.line(1, "tf_XLAEigen/1", ("dot.1", 0, 5_000, op), ("add.2", 5_000, 5_000, {**op, "hlo_op": "add.2"}))
+    module = message("HloModuleProto", name=b"m", computations=[message("HloComputationProto", name=b"e", id=1)])
+    instruction = module.computations[0].instructions.add(name=b"dot.1", opcode=b"dot")
+    instruction.metadata.op_name = b"jit(f)/dot_general"
+    key = metadata.name("f")
+    entry = next(e for e in metadata.plane.event_metadata if e.key == key)
+    proto = message("HloProto", hlo_module=module).SerializeToString()
+    entry.value.stats.extend(metadata.values({"Hlo Proto": proto, "program_id": 9}))
+    with load(save(tmp_path, host, metadata)) as trace:
+        rows = trace.frame("nvtx_ranges").select("domain", "name", "start_ns", "end_ns").collect().rows()
+        names = trace.rollup().frame("ops").collect()["op_name"].to_list()
+    assert rows == [
+        ("TSL", "Thunk:#name=jit(f)/dot_general,hlo_op=dot.1,hlo_module=jit_f,program_id=9#", 0, 5),
+        ("TSL", "Thunk:#hlo_op=add.2,hlo_module=jit_f,program_id=9#", 5, 10),
+    ]
+    assert {*names} == {"dot_general/dot.1", "add.2"}
+
+
+@pytest.mark.corpus
+def test_ops_of_a_public_profile_of_tpus() -> None:
+    """The numbers are those of XProf 2.24 (``hlo_stats``), in us."""
+    path = CORPUS / "openxla__xprof" / "tpu_inference_2.xplane.pb"
+    if not path.exists():
+        pytest.skip("no public profiles")
+    with load(path) as trace:
+        totals = sum_durations(trace, "name")
+        linked = trace.correlate().frame("kernels").select(pl.col("api_call_id").null_count()).collect().item()
+        copies = trace.frame("memcpys").select(pl.len(), pl.col("bytes").min()).collect().row(0)
+        threads = trace.frame("threads").filter(pl.col("thread_id") < 0).collect().height
+    assert totals["copy-done.4"][0] == 400
+    assert abs(totals["copy-done.4"][1] - 77_773_215_731) < 400
+    assert abs(totals["broadcast_add_fusion.1"][1] - 3_262_107_414) < 400
+    assert abs(totals["all-reduce"][1] - 1_460_345_259) < 12
+    assert (linked, copies, threads) == (0, (600, 5_368_709_120), 8)
 
 
 def test_threads_of_api_calls_are_those_of_their_ranges(tmp_path: Path) -> None:
@@ -510,6 +695,22 @@ def test_damaged_profiles_are_told(part: int, tmp_path: Path) -> None:
         except TracekitError:
             pass
         assert time.monotonic() - started < 20
+
+
+def test_a_gzipped_profile_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.xplane.pb.gz"
+    data = gzip.compress(TPU.read_bytes(), 1)
+    path.write_bytes(data)
+    with load(path) as trace, load(TPU) as plain:
+        assert (trace.format, trace["kernels"]) == ("xplane", plain["kernels"])
+    path.write_bytes(data[:-20])
+    with pytest.raises(CorruptTraceError, match="the compressed data ends before the end of the gzip trailer"):
+        load(path)
+    path.write_bytes(gzip.compress(b"\x0a\x0f\x12\x0d/device:GPU:0" + bytes(1 << 28), 9))
+    with pytest.raises(CorruptTraceError, match="limit of 250 times the compressed size"):
+        load(path)
+    path.write_bytes(b"\x1f\x8b" + bytes(40))
+    assert not sniff(Source(path))
 
 
 def test_a_truncated_profile_is_corrupt(tmp_path: Path) -> None:

@@ -220,7 +220,6 @@ def test_a_chrome_trace_is_named_and_detected(name: str, tmp_path: Path) -> None
     [
         ("empty.nsys-rep", "a report of Nsight Systems"),
         ("empty.sqlite", "a SQLite export of Nsight Systems"),
-        ("xplane/train.xplane.pb", "a profile of JAX or TensorFlow (XSpace)"),
     ],
 )
 def test_a_compressed_capture_is_to_be_decompressed(file: str, what: str, tmp_path: Path) -> None:

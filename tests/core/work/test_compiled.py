@@ -116,7 +116,7 @@ def test_work_that_a_profile_states() -> None:
     if not path.exists():
         pytest.skip("no public profiles")
     with Source(path).open() as file:
-        planes = space.read_space(file, Budget(file.size)).planes
+        planes = space.read_space(*space.read_content(file), Budget(file.size)).planes
     table = programs.build_instruction_table(programs.iterate_programs(planes), Budget(path.stat().st_size))
     instructions = pl.DataFrame(pl.from_arrow(table))
     computations = {

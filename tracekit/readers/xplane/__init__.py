@@ -10,6 +10,7 @@ Modules, from the file to the tables:
 - ``programs`` decodes the compiled programs (HLO) that a profile contains.
 - ``devices`` builds the activities and devices, and ``hosts`` the threads, ranges and API calls.
 - ``thunks`` builds the ranges of the operations that launched activities.
+- ``cores`` reads what TPU cores ran, and ``launches`` finds out where the host launched it.
 - ``capture`` combines the tables.
 
 Sources: the messages of XLA (``xplane.proto``, ``hlo.proto``, ``xla_data.proto``).
@@ -18,6 +19,7 @@ Sources: the messages of XLA (``xplane.proto``, ``hlo.proto``, ``xla_data.proto`
 from __future__ import annotations
 
 import re
+import zlib
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
@@ -36,7 +38,7 @@ def sniff(source: Source) -> bool:
     from tracekit.readers.common.damage import Damage
     from tracekit.readers.common.protobuf.decoding import read_fields, read_varint
 
-    head = memoryview(source.head)
+    head = memoryview(_decompress_head(source.head))
     if not head or head[0] != _PLANE:
         return False
     try:
@@ -49,6 +51,15 @@ def sniff(source: Source) -> bool:
     return False
 
 
+def _decompress_head(head: bytes) -> bytes:
+    if not head.startswith(b"\x1f\x8b"):
+        return head
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, len(head))
+    except zlib.error:
+        return b""
+
+
 def open_capture(source: Source) -> ProfileCapture:
     """Open a profile of XLA."""
     from tracekit.readers.xplane.capture import read_profile
@@ -57,5 +68,9 @@ def open_capture(source: Source) -> ProfileCapture:
 
 
 READER = Reader(
-    "xplane", "Profile of XLA (JAX, TensorFlow) with GPU kernels (.xplane.pb)", (".pb",), sniff, open_capture
+    "xplane",
+    "Profile of XLA (JAX, TensorFlow) with kernels of GPUs and TPUs (.xplane.pb)",
+    (".pb",),
+    sniff,
+    open_capture,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import re
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.xplane import NAME_OF_PLANE, devices, hosts, programs, sniff, space, thunks
+from tracekit.readers.xplane import NAME_OF_PLANE, cores, devices, hosts, launches, programs, sniff, space, thunks
 from tracekit.readers.xplane.hosts import convert_to_frame
 from tracekit.readers.xplane.values import EventValues
 from tracekit.registry.detection import describe_unrecognized
@@ -34,9 +34,10 @@ _EARLIEST_UTC_NS = 946_684_800_000_000_000
 """Start of the year 2000. Earlier times are relative to the start of the profile."""
 _ENVIRONMENT, _START, _STOP = "Task Environment", "profile_start_time", "profile_stop_time"
 _VERSIONS = ("jax_version", "jaxlib_version", "gpu_version", "cuda_driver_version", "cuda_runtime_version")
-_MAX_TEXT_LENGTH = 200
+_MAX_TEXT_LENGTH, _MAX_ID = 200, 1 << 40
+_MAX_COMPRESSION_RATIO = 32
+"""Decompressed bytes per byte of a gzipped profile for which memory is allowed."""
 _API = r"^(cu|cuda|hip|hsa_?)[A-Z]\w*"
-_TPU, _TPU_KIND = re.compile(r"/device:TPU:|#Chip"), "events of TPUs"
 _TIMES = ("start_ns", "timestamp_ns", "end_ns")
 _IDS = {
     "kernels": "kernel_id",
@@ -60,8 +61,9 @@ def read_profile(source: Source) -> ProfileCapture:
     """
     with source.open() as file:
         try:
-            budget = Budget(file.size)
-            capture = ProfileCapture(source.path, space.read_space(file, budget), budget)
+            buffer, size = space.read_content(file)
+            budget = Budget(min(size, _MAX_COMPRESSION_RATIO * file.size))
+            capture = ProfileCapture(source.path, space.read_space(buffer, size, budget), budget)
         except Damage as e:
             file.check_unchanged()
             if not sniff(source):
@@ -99,11 +101,14 @@ class ProfileCapture(Capture):
         self._space = profile
         self._budget = budget
         self._gpus = [plane for plane in profile.planes if devices.GPU.fullmatch(plane.name)]
+        self._cores = [plane for plane in profile.planes if cores.CORE.fullmatch(plane.name)]
+        self._first_core = max((devices.get_device(plane) + 1 for plane in self._gpus), default=0)
         activities = devices.build_activities(self._gpus)
-        threads = hosts.read_hosts(plane for plane in profile.planes if hosts.HOST.match(plane.name))
+        on_host = [plane for plane in profile.planes if hosts.HOST.match(plane.name)]
+        threads = hosts.read_hosts(on_host, has_cores=bool(self._cores))
         self._undecoded = self._count_undecoded(activities, threads)
-        self._tables = {name: convert_to_frame(table) for name, table in activities.tables.items()}
-        self._tables |= self._build_thread_tables(threads, activities)
+        self._tables = self._build_thread_tables(threads, activities)
+        self._tables |= self._build_streams()
         self._subtract_origin()
         self._tables["capture_info"] = self._build_capture_info()
 
@@ -129,12 +134,10 @@ class ProfileCapture(Capture):
         return self._undecoded
 
     def warn_about_skipped_data(self) -> None:
-        """Warn if the profiler reported errors, or if the profile contains devices that are not read."""
+        """Warn if the profiler reported errors."""
         for noun, count in (("error", self._space.errors), ("warning", self._space.warnings)):
             if count:
                 warn(f"the profiler reported {count} {noun}{'s' * (count > 1)}: events may be missing", path=self._path)
-        if tpus := sum(n for name, n in self._undecoded.items() if name.startswith(_TPU_KIND)):
-            warn(f"{tpus} events of TPUs were not read, because tracekit reads only GPUs", path=self._path)
 
     @property
     def has_known_planes(self) -> bool:
@@ -169,47 +172,93 @@ class ProfileCapture(Capture):
     def _count_undecoded(self, activities: devices.GpuActivities, threads: hosts.Hosts) -> Counter[str]:
         counts = Counter(activities.undecoded)
         counts["memory events of the host"] += threads.undecoded
-        for plane in self._space.planes:
-            if hosts.HOST.match(plane.name):
-                continue
+        for plane in self._gpus:
             for line, count in zip(plane.lines, plane.count_events_by_line(), strict=True):
                 if devices.is_derived(plane, line.name):
                     counts["derived events of GPUs"] += count
-                elif plane not in self._gpus:
-                    counts[_TPU_KIND if _TPU.match(plane.name) else "events of other planes"] += count
         return +counts
 
     def _build_thread_tables(self, threads: hosts.Hosts, activities: devices.GpuActivities) -> dict[str, pl.DataFrame]:
         merged = hosts.merge_threads(threads)
         of_line = merged.select("line", "thread_id")
-        calls, ranges, marks = (
+        calls, ranges, marks, operations, flows = (
             frame.join(of_line, on="line", how="left", maintain_order="left")
-            for frame in (threads.calls, threads.ranges, threads.marks)
+            for frame in (threads.calls, threads.ranges, threads.marks, threads.operations, threads.flows)
         )
         calls = _add_annotations_of_activities(calls, activities)
-        used = pl.concat([frame.select("thread_id") for frame in (calls, ranges, marks)]).unique()
-        named = merged.join(used, on="thread_id", how="semi", maintain_order="left")
-        described = _describe_ranges(thunks.build_ranges(ranges, calls))
+        lines = self._number_device_lines()
+        spans = self._read_device_lines(lines)
+        events = cores.read_cores(self._cores, [lines[plane.start] for plane in self._cores], self._first_core)
+        on_host = _merge_ranges(thunks.build_ranges(ranges, calls), self._build_cpu_operations(operations))
+        on_cores = launches.build_launches(events, flows, on_host, spans, _find_first_free_id(calls, activities))
+        launched = pl.concat([_build_api_calls(calls), on_cores.calls], how="diagonal_relaxed")
+        all_ranges = _merge_ranges(on_host, on_cores.ranges)
+        instants = spans.filter(~pl.col("has_duration")).select("thread_id", "start_ns", "end_ns", "name", "payload")
+        marks = pl.concat([marks.select(instants.columns), instants])
+        named = self._name_threads(merged, lines)
+        used = pl.concat([frame.select("thread_id") for frame in (launched, all_ranges, marks)]).unique()
+        named = named.join(used, on="thread_id", how="semi", maintain_order="left")
         return {
-            "api_calls": _build_api_calls(calls),
-            "nvtx_ranges": described.with_columns(kind=pl.lit("push_pop")),
+            **_concat_activities(activities, on_cores.activities),
+            "api_calls": launched,
+            "nvtx_ranges": _describe_ranges(all_ranges).with_columns(kind=pl.lit("push_pop")),
             "nvtx_marks": _describe_ranges(marks.with_columns(domain=pl.lit(thunks.TRACE_ME))).rename(
                 {"start_ns": "timestamp_ns"}
             ),
-            "memory_events": threads.memory,
+            "memory_events": threads.memory.with_columns(pl.col("device_id") + self._first_core * bool(self._cores)),
             "threads": named.select("thread_id", "name").unique("thread_id", keep="first", maintain_order=True),
             "processes": pl.DataFrame(
                 {"process_id": [self._process_id], "name": [None]}, {"process_id": pl.Int64, "name": pl.String}
             ),
-            "devices": pl.DataFrame(devices.build_device_rows(self._gpus), _get_schema("devices")),
-            **self._build_streams(),
+            "devices": self._build_devices(),
         }
+
+    def _number_device_lines(self) -> dict[int, list[int]]:
+        """Return the id of the thread that stands for each line of a device, by the start of its plane.
+
+        Only lines that are no streams of GPUs are numbered. The ids are negative.
+        """
+        planes = [p for p in self._space.planes if not hosts.HOST.match(p.name) and p not in self._gpus]
+        numbers = itertools.count(1)
+        return {plane.start: [-next(numbers) for _ in plane.lines] for plane in planes}
+
+    def _read_device_lines(self, lines: Mapping[int, list[int]]) -> pl.DataFrame:
+        """Return the events of devices that are no activities, as those of threads."""
+        parts = [pl.DataFrame(schema=hosts.DEVICE_SPANS)]
+        for plane in self._space.planes:
+            if plane.start in lines and plane.lines:
+                ops = cores.list_lines_of_ops(plane)
+                others = [i for i in range(len(plane.lines)) if i not in ops]
+                parts.append(hosts.read_device_lines(plane, others, lines[plane.start]))
+        return pl.concat(parts)
+
+    def _name_threads(self, merged: pl.DataFrame, lines: Mapping[int, list[int]]) -> pl.DataFrame:
+        """Return the threads of hosts and the lines of devices: ``thread_id``, ``name``."""
+        rows = [
+            (number, f"{plane.name} {line.name}")
+            for plane in self._space.planes
+            for number, line in zip(lines.get(plane.start, ()), plane.lines, strict=False)
+        ]
+        own = pl.DataFrame(rows, {"thread_id": pl.Int64, "name": pl.String}, orient="row")
+        return pl.concat([merged.select("thread_id", "name"), own])
+
+    def _build_cpu_operations(self, operations: pl.DataFrame) -> pl.DataFrame:
+        """Return the ranges of operations that ran on CPUs, with their paths in the source."""
+        if operations.is_empty():
+            return thunks.build_cpu_ranges(operations, pl.DataFrame(schema=programs.PATHS))
+        planes = (plane for plane in self._space.planes if plane.name == programs.METADATA)
+        return thunks.build_cpu_ranges(operations, programs.read_paths(programs.iterate_programs(planes)))
+
+    def _build_devices(self) -> pl.DataFrame:
+        rows = devices.build_device_rows(self._gpus) + cores.build_device_rows(self._cores, self._first_core)
+        return pl.DataFrame(rows, _get_schema("devices"))
 
     def _build_streams(self) -> dict[str, pl.DataFrame]:
         columns = ["device_id", "context_id", "stream_id"]
         empty = pl.DataFrame(schema={"device_id": pl.Int32, "context_id": pl.Int64, "stream_id": pl.Int64})
-        used = [self._tables[name].select(columns) for name in (*devices.TABLES,) if name in self._tables]
-        streams = pl.concat([empty, *used]).drop_nulls().unique().sort(columns)
+        used = [self._tables[name] for name in devices.TABLES if name in self._tables]
+        used = [table.select(c for c in columns if c in table.columns) for table in used]
+        streams = pl.concat([empty, *used], how="diagonal").drop_nulls().unique().sort(columns)
         return {
             "contexts": streams.select("context_id", "device_id").unique("context_id", maintain_order=True),
             "streams": streams.select("context_id", "stream_id").unique(maintain_order=True),
@@ -270,6 +319,33 @@ def _add_annotations_of_activities(calls: pl.DataFrame, activities: devices.GpuA
     bare = calls.filter(is_bare).drop(columns)
     joined = bare.join(recorded, on="correlation_id", how="left", maintain_order="left").select(calls.columns)
     return pl.concat([calls.filter(~is_bare), joined])
+
+
+def _merge_ranges(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges of two frames in the order of their starts, the longest first. The first frame is in order."""
+    if second.is_empty():
+        return first
+    merged = pl.concat([first, second.select(first.columns)], how="vertical_relaxed")
+    return merged.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+
+
+def _concat_activities(
+    activities: devices.GpuActivities, frames: Mapping[str, pl.DataFrame]
+) -> dict[str, pl.DataFrame]:
+    """Return the tables of the activities of GPUs and of TPU cores. Tables without rows are left out."""
+    tables = {name: [convert_to_frame(table)] for name, table in activities.tables.items()}
+    for name, frame in frames.items():
+        if frame.height:
+            tables.setdefault(name, []).append(frame)
+    return {name: pl.concat(parts, how="diagonal_relaxed") for name, parts in tables.items()}
+
+
+def _find_first_free_id(calls: pl.DataFrame, activities: devices.GpuActivities) -> int:
+    """Return a correlation id from which on no id is used."""
+    used = [calls["correlation_id"].max()]
+    if activities.annotations.num_rows:
+        used.append(convert_to_frame(activities.annotations)["correlation_id"].max())
+    return max((int(number) for number in used if isinstance(number, int)), default=0) % _MAX_ID + 1
 
 
 def _describe_ranges(ranges: pl.DataFrame) -> pl.DataFrame:

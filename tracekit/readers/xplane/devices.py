@@ -70,6 +70,12 @@ class GpuActivities(NamedTuple):
     undecoded: Counter[str]
 
 
+def get_device(plane: Plane) -> int:
+    """Return the number of the GPU of a plane."""
+    match = GPU.fullmatch(plane.name)
+    return int(match[1]) if match else 0
+
+
 def is_derived(plane: Plane, line_name: str) -> bool:
     """Return whether the profiler derived the events of a line of a GPU from those of other lines."""
     return GPU.fullmatch(plane.name) is not None and not _STREAM.match(line_name)
@@ -144,7 +150,7 @@ class _Batch:
 
     def _build_common_columns(self) -> dict[str, pa.Array]:
         events, values = self._events, self._values
-        device = int(GPU.fullmatch(self._plane.name)[1])  # type: ignore[index]
+        device = get_device(self._plane)
         streams = np.array([line.id for line in self._plane.lines], np.int64)
         contexts = values.get_strings("context_id")
         numbers = [(m := _CONTEXT.fullmatch(c)) and int(m[1]) for c in contexts.dictionary.to_pylist()]
@@ -257,7 +263,7 @@ def build_device_rows(planes: Iterable[Plane]) -> list[dict[str, Any]]:
     for plane in planes:
         values = EventValues.of_plane(plane)
         vendor = values.get_strings("device_vendor")[0].as_py()
-        device = int(GPU.fullmatch(plane.name)[1])  # type: ignore[index]
+        device = get_device(plane)
         clock = _get_number(values, "clock_rate", _MAX_INT32)
         row = {
             "device_id": device,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import polars as pl
 import pyarrow as pa
 
 from tracekit.readers.common.damage import Damage
@@ -87,6 +88,25 @@ def iterate_programs(planes: Iterable[Plane]) -> Iterator[CompiledProgram]:
             yield CompiledProgram(
                 int(ids[row]) if has_id[row] else _parse_id(names[row], int(plane.event_names.ids[row])), module
             )
+
+
+PATHS = {"program_id": pl.Int64(), "hlo_op": pl.String(), "path": pl.String()}
+
+
+def read_paths(programs: Iterable[CompiledProgram]) -> pl.DataFrame:
+    """Return the path in the source of each instruction that has one: the columns ``PATHS``.
+
+    Raises:
+        Damage: A program is invalid.
+    """
+    rows = (
+        (program.id, _decode(i.name), _decode(i.metadata.op_name))
+        for program in programs
+        for computation in program.module.computations
+        for i in computation.instructions
+        if i.metadata.op_name
+    )
+    return pl.DataFrame(list(rows), PATHS, orient="row").unique(["program_id", "hlo_op"], keep="first")
 
 
 def _parse_id(name: str, default: int) -> int:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tracekit.readers.common.columns import build_number_array, convert_to_strings
 from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.common.protobuf.decoding import Buffer, Occurrences, decode, extract_strings, find_occurrences
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ MAX_PLANES, MAX_MESSAGES = 1 << 12, 1 << 20
 MAX_EVENT_BYTES = 1 << 24
 BATCH_BYTES = 1 << 22
 """Size of the events that are decoded together."""
+GZIP = b"\x1f\x8b"
 _PLANES, _ERRORS, _WARNINGS = 1, 2, 3
 _PLANE_NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_VALUES = 2, 3, 4, 5, 6
 _KEY, _ENTRY = 1, 2
@@ -279,17 +281,43 @@ class Space(NamedTuple):
     warnings: int
 
 
-def read_space(file: InputFile, budget: Budget) -> Space:
-    """Read a file into memory, and find the planes in it.
+def read_content(file: InputFile) -> tuple[Buffer, int]:
+    """Read a plain or gzipped file into memory, and return the buffer and the size of its content.
 
     Raises:
-        Damage: The file is too large, or is not a profile.
+        Damage: The content is too large, or the compressed data is invalid.
+        CorruptTraceError: The data is compressed more than any profile.
     """
-    if file.size > MAX_FILE_BYTES:
-        raise Damage(f"the profile has {file.size:,} bytes, but tracekit supports at most {MAX_FILE_BYTES:,}")
-    buffer = Buffer(file.size)
-    file.read_into(0, buffer.data.data[: file.size])
-    whole = np.array([0]), np.array([file.size])
+    if file.read(0, min(len(GZIP), file.size)) != GZIP:
+        _check_size(file.size)
+        buffer = Buffer(file.size)
+        file.read_into(0, buffer.data.data[: file.size])
+        return buffer, file.size
+    blocks: list[bytes] = []
+    with Stream(file, compressed=True) as stream:
+        while block := stream.read():
+            blocks.append(block)
+            _check_size(sum(map(len, blocks)))
+        if stream.damage is not None:
+            raise Damage(stream.damage)
+    content = b"".join(blocks)
+    buffer = Buffer(len(content))
+    buffer.data.data[: len(content)] = content
+    return buffer, len(content)
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_FILE_BYTES:
+        raise Damage(f"the profile has {size:,} bytes, but tracekit supports at most {MAX_FILE_BYTES:,}")
+
+
+def read_space(buffer: Buffer, size: int, budget: Budget) -> Space:
+    """Find the planes in the content of a profile.
+
+    Raises:
+        Damage: The content is not a profile.
+    """
+    whole = np.array([0]), np.array([size])
     planes, errors, warnings = find_occurrences(buffer, *whole, (_PLANES, _ERRORS, _WARNINGS), MAX_MESSAGES)
     if len(planes) > MAX_PLANES:
         raise Damage(f"the profile has {len(planes):,} planes, but tracekit supports at most {MAX_PLANES:,}")

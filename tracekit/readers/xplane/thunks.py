@@ -15,7 +15,7 @@ DOMAINS = {TRACE_ME: 1, XLA: 2, PYTHON: 3, TENSORFLOW: 4}
 """Ids of the domains of ranges."""
 _MODULE = r"^(.+):XLA GPU module$"
 _PYTHON = r"^\$(.+):(\d+) (.+)$"
-_STEP = r"#step_num=-?\d+#$"
+STEP_PATTERN = r"#step_num=-?\d+#$"
 _MODULE_LABEL = "XlaModule:"
 _TENSORFLOW_OP = r"^(?s)(.+):([A-Za-z]\w*)$"
 _VALUES = ("op_name", "hlo_op", "hlo_module", "program_id")
@@ -42,7 +42,7 @@ def build_ranges(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "end_ns",
         domain=pl.when(module.is_not_null())
         .then(pl.lit(XLA))
-        .when(name.str.contains(_STEP))
+        .when(name.str.contains(STEP_PATTERN))
         .then(None)
         .when(name.str.starts_with("$"))
         .then(pl.lit(PYTHON))
@@ -55,6 +55,26 @@ def build_ranges(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     )
     own = thunks.select("thread_id", "start_ns", "end_ns", "domain", name="text", payload=pl.lit(None, pl.String))
     return pl.concat([others, own]).sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+
+
+def build_cpu_ranges(operations: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges of operations that ran on CPUs, with the columns of ``build_ranges``.
+
+    Args:
+        operations: Columns ``thread_id``, ``start_ns``, ``end_ns``, ``payload``, and those of ``build_annotations``.
+        paths: Columns ``program_id``, ``hlo_op``, ``path`` (in the source).
+    """
+    keys = ["program_id", "hlo_op", "hlo_module"]
+    distinct = operations.select(keys).unique(maintain_order=True).with_columns(pl.col(keys[1:]).cast(pl.String))
+    named = distinct.join(paths, on=keys[:2], how="left", maintain_order="left")
+    values = {"name": "path", "hlo_op": "hlo_op", "hlo_module": "hlo_module", "program_id": "program_id"}
+    parts = [pl.format(f"{name}={{}}", column) for name, column in values.items()]
+    named = named.with_columns(name=pl.format("Thunk:#{}#", pl.concat_str(parts, separator=",", ignore_nulls=True)))
+    rows = operations.select("thread_id", "start_ns", "end_ns", "payload", *keys).with_columns(
+        pl.col(keys[1:]).cast(pl.String)
+    )
+    rows = rows.join(named, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return rows.select("thread_id", "start_ns", "end_ns", "name", "payload", domain=pl.lit(XLA))
 
 
 def _describe_calls(calls: pl.DataFrame) -> pl.DataFrame:

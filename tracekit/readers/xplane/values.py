@@ -17,6 +17,8 @@ from tracekit.readers.xplane.space import read_integers, read_spans, read_string
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    import numpy.typing as npt
+
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
     from tracekit.readers.xplane.space import Plane
 
@@ -71,6 +73,15 @@ class EventValues:
             numbers, has_number = self._take_integers(number, rows)
             owners = self.rows[rows[has_number]]
             result[owners], valid[owners] = numbers[has_number], True
+        return result, valid
+
+    def get_doubles(self, name: str) -> tuple[npt.NDArray[np.float64], Mask]:
+        """Return the floating-point value with a name of each message, and a mask of the messages that have one."""
+        result, valid = np.zeros(self._owners, np.float64), np.zeros(self._owners, np.bool_)
+        rows = self._find(name)
+        numbers, has_number = self._take_integers(_DOUBLE, rows)
+        owners = self.rows[rows[has_number]]
+        result[owners], valid[owners] = numbers[has_number].view(np.float64), True
         return result, valid
 
     def get_strings(self, name: str) -> pa.DictionaryArray:
