@@ -17,7 +17,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace.events import EventFormatter, Programs, format_flows
 from tracekit.exporters.timeline import flows, kinds
@@ -25,6 +24,7 @@ from tracekit.exporters.timeline.batches import BatchFile, FileClock, duration_e
 from tracekit.exporters.timeline.blocks import evaluate_expression
 from tracekit.exporters.timeline.flows import (
     collect_origin_metadata,
+    collect_trace_metadata,
     compute_part_layout,
     drop_backward_flows,
     retry_with_shift,
@@ -65,7 +65,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path) as file:
-        file.write(format_file_header(_collect_trace_metadata(view, layout.clock.shift_ns)))
+        file.write(format_file_header(collect_trace_metadata(view, layout.clock.shift_ns)))
         formatter = FlowFormatter(layout, create_programs(file))
         for _, rows in write_and_yield_events(file, view.tables, layout, formatter):
             done += rows.height
@@ -157,22 +157,8 @@ class FlowFormatter:
             self.count += batch.height
 
 
-def _collect_trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
-    """Return the trace metadata for the file: the tool, its version, the UTC time at time 0 and the time shift.
-
-    The metadata contains no private values.
-    """
-    metadata = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
-    if "origin_utc_ns" in view.info:
-        metadata["origin_utc_ns"] = str(int(view.info["origin_utc_ns"]) - shift_ns)
-    if shift_ns:
-        metadata["shift_ns"] = str(shift_ns)
-    return metadata
-
-
 def format_file_header(metadata: Mapping[str, str]) -> bytes:
     """Return the beginning of the JSON file, including the trace metadata."""
-    metadata = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **metadata}
     text = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(metadata, ensure_ascii=False)},"traceEvents":[\n'
     return text.encode()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.packets import encode_packet
+from tracekit.exporters.perfetto.packets import encode_packet, format_description
 from tracekit.exporters.perfetto.strings import EVENT_NAMES, STRING_VALUES
 from tracekit.exporters.perfetto.wire import (
     FIXED64_BYTES,
@@ -96,8 +96,9 @@ class EventTimes(NamedTuple):
 class CounterTracks:
     """The tracks of the counters of one kind. A track is described when its first value is written."""
 
-    def __init__(self, lanes: LaneRegistry, uuids: TrackUuids, sequence_number: int) -> None:
-        self._pids = {thread.lane_id: thread.pid for thread in lanes.iterate_threads()}
+    def __init__(self, table: str, lanes: LaneRegistry, uuids: TrackUuids, sequence_number: int) -> None:
+        self._table = table
+        self._threads = {thread.lane_id: thread for thread in lanes.iterate_threads()}
         self._uuids, self._sequence_number = uuids, sequence_number
         self._tracks: dict[tuple[int, str], int] = {}
         self._described = bytearray()
@@ -108,8 +109,10 @@ class CounterTracks:
         for lane_id, name in keys:
             if (lane_id, name) not in self._tracks:
                 uuid = self._tracks[lane_id, name] = self._uuids.create_counter_uuid()
-                parent = self._uuids.get_process_uuid(self._pids[lane_id])
-                descriptor = {"uuid": uuid, "parent_uuid": parent, "name": name, "counter": {}}
+                thread = self._threads[lane_id]
+                parent = self._uuids.get_process_uuid(thread.pid)
+                about = format_description({"table": self._table, **thread.attributes})
+                descriptor = {"uuid": uuid, "parent_uuid": parent, "name": name, "counter": {}, "description": about}
                 self._described += encode_packet(
                     trusted_packet_sequence_id=self._sequence_number, track_descriptor=descriptor
                 )

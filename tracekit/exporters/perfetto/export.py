@@ -34,6 +34,7 @@ from tracekit.exporters.perfetto.packets import (
     PacketSequence,
     TrackUuids,
     encode_clock_packet,
+    encode_metadata_packet,
     encode_track_packets,
 )
 from tracekit.exporters.perfetto.strings import StringPool
@@ -42,6 +43,8 @@ from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile, duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.blocks import evaluate_expression, iterate_frames
 from tracekit.exporters.timeline.flows import (
+    collect_origin_metadata,
+    collect_trace_metadata,
     compute_part_layout,
     drop_backward_flows,
     retry_with_shift,
@@ -53,7 +56,7 @@ from tracekit.system import memory
 from tracekit.system.sorting import iterate_row_blocks, sort_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from tracekit.exporters.perfetto.wire import Numbers
@@ -83,7 +86,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path, PacketCompression()) as file:
-        writer = TraceWriter(file, origin)
+        writer = TraceWriter(file, origin, collect_trace_metadata(view, layout.clock.shift_ns))
         flows = FlowTable()
         flows.add_flows_within_trace(view.tables, layout)
         for rows in writer.write_and_count_events(view.tables, layout, flows):
@@ -95,13 +98,14 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
 class TraceWriter:
     """Writer of one or more traces to a file. Packet sequences and tracks are numbered across all traces."""
 
-    def __init__(self, file: BatchFile, origin_utc_ns: int | None) -> None:
+    def __init__(self, file: BatchFile, origin_utc_ns: int | None, metadata: Mapping[str, str]) -> None:
         self._file = file
         self._encoder = PacketEncoder()
         self._sequences = 0
         self._pool = StringPool()
         self._uuids = TrackUuids()
         self._sequence = self._create_sequence()
+        file.write(encode_metadata_packet(self._sequence.number, metadata))
         clock = encode_clock_packet(self._sequence.number, origin_utc_ns)
         if clock:
             file.write(clock)
@@ -136,7 +140,11 @@ class TraceWriter:
         times = _compute_event_times(kind, rows, layout)
         event_flows = flows.find_flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
-        counters = CounterTracks(layout.lanes, self._uuids, sequence.number) if kind.phase == kinds.COUNTER else None
+        counters = (
+            CounterTracks(kind.table, layout.lanes, self._uuids, sequence.number)
+            if kind.phase == kinds.COUNTER
+            else None
+        )
         tracks = lane_uuids if counters is None else counters
         lane_ids = layout.lane_ids[kind].to_numpy()
         events = EventsOfKind(kind, rows, lane_ids, times, sequence, tracks=tracks, flows=event_flows)
@@ -238,7 +246,8 @@ def _write_parts(traces: AlignedTraces, path: Path, progress: Progress, tracks: 
     numbering, flow_count = Numbering(), traces.links.height
     _, backward_count = drop_backward_flows(traces.links)
     with BatchFile(path, PacketCompression()) as file:
-        writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift_ns)
+        origin = None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift_ns
+        writer = TraceWriter(file, origin, collect_origin_metadata(traces, shift_ns))
         for number, part in enumerate(traces.parts):
             with part.open() as view:
                 layout = compute_part_layout(view.tables, part, tracks, shift_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from tracekit.exporters.perfetto.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tracekit.exporters.perfetto.strings import StringBatch, StringPool
     from tracekit.exporters.perfetto.wire import Numbers, PacketEncoder
@@ -43,6 +44,17 @@ def encode_clock_packet(sequence_number: int, origin_utc_ns: int | None) -> byte
     return encode_packet(trusted_packet_sequence_id=sequence_number, clock_snapshot={"clocks": clocks})
 
 
+def encode_metadata_packet(sequence_number: int, metadata: Mapping[str, str]) -> bytes:
+    """Return a packet with the metadata of the file."""
+    entries = [{"name": name, "string_value": value} for name, value in metadata.items()]
+    return encode_packet(trusted_packet_sequence_id=sequence_number, chrome_events={"metadata": entries})
+
+
+def format_description(attributes: Mapping[str, int | str]) -> str:
+    """Return the description of a track: the columns that have the same value for all of its events, as JSON."""
+    return json.dumps(attributes, separators=(",", ":"), ensure_ascii=False)
+
+
 def encode_track_packets(lanes: LaneRegistry, sequence_number: int, uuids: TrackUuids) -> bytes:
     """Return the packets that describe the processes and threads of a trace."""
     written = bytearray()
@@ -57,6 +69,7 @@ def encode_track_packets(lanes: LaneRegistry, sequence_number: int, uuids: Track
                 "uuid": uuids.get_lane_uuid(thread),
                 "parent_uuid": uuids.get_process_uuid(thread.pid),
                 "thread": about,
+                "description": format_description(thread.attributes),
             }
             written += encode_packet(trusted_packet_sequence_id=sequence_number, track_descriptor=descriptor)
     return bytes(written)

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit import schemas
 from tracekit.errors import warn
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import FileClock
 from tracekit.exporters.timeline.layout import compute_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.registry.interface import AlignedTraces, Part
+    from tracekit.registry.interface import AlignedTraces, Part, View
     from tracekit.registry.tables import Tables
 _ROW = pl.int_range(pl.len(), dtype=pl.UInt32)
 LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
@@ -49,10 +50,28 @@ def retry_with_shift(traces: AlignedTraces, write: Callable[[int], None]) -> Non
             return
 
 
+def collect_trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
+    """Return the trace metadata for the file: the tool, its version, the UTC time at time 0 and the time shift.
+
+    The metadata contains no private values.
+    """
+    metadata = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
+    if "origin_utc_ns" in view.info:
+        metadata["origin_utc_ns"] = str(int(view.info["origin_utc_ns"]) - shift_ns)
+    if shift_ns:
+        metadata["shift_ns"] = str(shift_ns)
+    return add_producer(metadata)
+
+
+def add_producer(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a file, with the program that wrote it and the version of the tables."""
+    return {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **metadata}
+
+
 def collect_origin_metadata(traces: AlignedTraces, shift_ns: int) -> dict[str, str]:
     """Return metadata of the exported traces, including the UTC time in ns at time 0 of the file, if it is known."""
     origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift_ns)}
-    return {**origin, **traces.metadata}
+    return add_producer({**origin, **traces.metadata})
 
 
 def compute_part_layout(tables: Tables, part: Part, tracks: Collection[str], shift_ns: int) -> Layout:

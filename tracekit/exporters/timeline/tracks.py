@@ -495,12 +495,12 @@ def _create_cpu_page_fault_track(names: TrackNames, process: int | None) -> Trac
 
 def _create_metrics_track(names: TrackNames, device: int) -> Track:
     """Return the unnamed track of the counters of a GPU."""
-    return Track(names.create_metrics_group(device), None)
+    return Track(names.create_metrics_group(device), None, attributes=_build_track_attributes({"device_id": device}))
 
 
 def _create_counter_track(names: TrackNames, process: int | None) -> Track:
     """Return the unnamed track of the counters of a process."""
-    return Track(names.create_cpu_group(process), None)
+    return Track(names.create_cpu_group(process), None, attributes=_build_track_attributes({"process_id": process}))
 
 
 def _create_component_track(names: TrackNames, component: str | None, instance: int | None) -> Track:
