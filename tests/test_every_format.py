@@ -23,6 +23,8 @@ FILES = {
     "tfevents": ["tensorflow/runs"],
     "xplane": ["xplane/tpu.xplane.pb", "xplane/train.xplane.pb"],
     "chrome-trace": ["chrome_trace/slices.json"],
+    "rocpd": ["rocm/train_results.db"],
+    "rpd": ["rocm/train.rpd"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""

@@ -18,7 +18,8 @@ import tracekit as tk
 from tests.conftest import ALL
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
-from tracekit.readers.xplane import devices, programs, sniff, space
+from tracekit.readers.common.kernel_names import shorten_kernel_name
+from tracekit.readers.xplane import programs, sniff, space
 from tracekit.registry.source import Source
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "xplane" / "train.xplane.pb"
@@ -603,7 +604,7 @@ def test_instructions_of_every_kind(tmp_path: Path) -> None:
     ],
 )
 def test_short_names_of_kernels(name: str, short: str) -> None:
-    assert devices.shorten_name(name) == short
+    assert shorten_kernel_name(name) == short
 
 
 @pytest.mark.parametrize(

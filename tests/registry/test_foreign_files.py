@@ -121,7 +121,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     ),
     "JSON": (b'{"a": [1, 2]}', "a JSON file, but not a trace that tracekit reads"),
     "rocpd": (database("rocpd_metadata_00ab", "rocpd_string_00ab"), f"{DATABASE}: it looks like a rocpd database"),
-    "rpd": (database("rocpd_api", "rocpd_op", "rocpd_string"), f"{DATABASE}: it looks like an rpd database"),
+    "rpd": (database("rocpd_api", "rocpd_op"), f"{DATABASE}: it looks like an rpd database"),
     "nvprof": (
         database("StringTable", "Version", "CUPTI_ACTIVITY_KIND_KERNEL"),
         f"{DATABASE}: it looks like a profile of nvprof",
@@ -323,7 +323,7 @@ def test_every_public_file_that_is_not_read_is_named() -> None:
         rows = list(csv.DictReader(file, delimiter="\t"))
     sources = {row["path"]: Source(MAKERS / row["path"]) for row in rows}
     unread = [row for row in rows if detection.find_reader(sources[row["path"]]) is None]
-    assert len(unread) > 200
+    assert len(unread) > 100
     for row in unread:
         what, hint = detection.describe_unrecognized(sources[row["path"]])
         if sources[row["path"]].head.strip():  # one table is empty

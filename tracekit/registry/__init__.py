@@ -61,6 +61,8 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "parquet": ("tracekit.readers.parquet", (".parquet",)),
     "arrow": ("tracekit.readers.arrow", (".arrow",)),
     "dlprof-db": ("tracekit.readers.dlprof_db", (".sqlite",)),
+    "rocpd": ("tracekit.readers.rocm.rocpd", (".db",)),
+    "rpd": ("tracekit.readers.rocm.rpd", (".rpd", ".gz")),
 }
 """The module and the suffixes of each built-in reader, by format name. A module is imported when its reader is used."""
 BUILTIN_EXPORTERS: Mapping[str, str] = {

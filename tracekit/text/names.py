@@ -243,6 +243,7 @@ RecipeName: TypeAlias = Literal[
 
 ReaderName: TypeAlias = Literal[
     "arrow",
+    "chrome-trace",
     "dlprof-db",
     "graphdef",
     "kineto",
@@ -253,6 +254,8 @@ ReaderName: TypeAlias = Literal[
     "nsys-rep",
     "nsys-sqlite",
     "parquet",
+    "rocpd",
+    "rpd",
     "tfevents",
     "xplane",
 ]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import build_number_array, compact_dictionary
+from tracekit.readers.common.kernel_names import shorten_kernel_name
 from tracekit.readers.xplane.values import EVENT_VALUES, EventValues
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ _MAX_REGISTERS = 1 << 10
 """Maximum number of registers that is believed. Some versions of the profiler write memory that was never set."""
 _NVIDIA = "nvidia"
 _HERTZ_PER_KHZ = 1000
-_NESTED = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
-_MAX_NESTING = 64
 ANNOTATIONS = {
     "hlo_op": "hlo_op",
     "hlo_module": "hlo_module",
@@ -168,7 +167,7 @@ class _Batch:
 
     def _build_kernels(self) -> dict[str, pa.Array]:
         names = compact_dictionary(self._events.names.indices, self._events.names.dictionary)
-        short = pa.array([shorten_name(name) for name in names.dictionary.to_pylist()], pa.string())
+        short = pa.array([shorten_kernel_name(name) for name in names.dictionary.to_pylist()], pa.string())
         details = self._values.get_strings(_KERNEL_DETAILS)
         parsed = [parse_kernel_details(text) for text in details.dictionary.to_pylist()]
         numbers = {c: pa.array([p.get(c) for p in parsed], pa.int32()).take(details.indices) for c in _KERNEL_NUMBERS}
@@ -244,17 +243,6 @@ def _parse_copy_kind(name: str) -> str | None:
     """Return the direction of a memory copy, such as ``Host-to-Device`` for ``MemcpyH2D``."""
     match = _COPY.match(name)
     return f"{_PLACES.get(match[1], match[1])}-to-{_PLACES.get(match[2], match[2])}" if match else None
-
-
-def shorten_name(name: str) -> str:
-    """Return the name of a kernel without its return type, parameters, template arguments and namespaces."""
-    name = name.removesuffix(".kd")
-    for _ in range(_MAX_NESTING):
-        shorter = _NESTED.sub("", name)
-        if shorter == name:
-            break
-        name = shorter
-    return name.rpartition("::")[2].rpartition(" ")[2] or name
 
 
 def build_device_rows(planes: Iterable[Plane]) -> list[dict[str, Any]]:

@@ -1,0 +1,307 @@
+"""The readers of AMD's profilers: one invented run in each format, and public files against their own views."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tracekit.errors import CorruptTraceError, TracekitError
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures" / "rocm"
+PUBLIC = ROOT.parent / "shared" / "corpus" / "makers" / "rocm"
+ROCPD, RPD = FIXTURES / "train_results.db", FIXTURES / "train.rpd"
+ROCPD_FILES = [
+    "HGLiu1998__batched_gemm/37ca13315e70/28_results.db",
+    "HGLiu1998__batched_gemm/trace_20251121_0800/4ebf2d55103f/15_results.db",
+]
+RPD_FILES = [
+    "ROCm__rocmProfileData/matmul_result.rpd",
+    "ROCm__rocmProfileData/matmul_result_large.rpd",
+    "ROCm__rocmProfileData/mytrace.rpd.gz",
+    "Ajcarroll155__amelia-benchmark/trace.rpd",
+]
+ORIGIN = 1_000_000_000_000
+EVENT = ("start_ns", "end_ns", "process_id", "device_id", "correlation_id")
+PRIVATE = ("lovelace", "hf_invented", "workstation-of")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs() -> Iterator[None]:
+    """The generator as a module."""
+    sys.path.insert(0, str(ROOT / "fixtures" / "programs"))
+    yield
+    sys.path.remove(str(ROOT / "fixtures" / "programs"))
+
+
+def public(name: str) -> Path:
+    path = PUBLIC / name
+    if not path.exists():
+        pytest.skip("needs the public files")
+    return path
+
+
+def query(path: Path, sql: str) -> list[tuple[object, ...]]:
+    """Rows of a database, read by SQLite alone. The file is ours, or one whose views are known."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        data = path.read_bytes()
+        db.deserialize(gzip.decompress(data) if path.suffix == ".gz" else data)
+        return db.execute(sql).fetchall()
+
+
+def rows(path: Path, table: str, *columns: str) -> list[tuple[object, ...]]:
+    with tk.load(path) as trace:
+        return trace.frame(table).select(columns).collect().rows()
+
+
+def tables_of(kind: str) -> str:
+    return f"rocpd_{kind}_00001092_4a6f_7a6f_9b1c_d2e3f4a5b6c7"
+
+
+def test_kernels_are_those_of_the_database() -> None:
+    kernel, symbol, event = map(tables_of, ("kernel_dispatch", "info_kernel_symbol", "event"))
+    expected = query(
+        ROCPD,
+        f"""SELECT k.start - {ORIGIN}, k.end - {ORIGIN}, k.pid, k.agent_id - 1, e.stack_id, k.stream_id, s.display_name,
+        replace(s.kernel_name, '.kd', ''), grid_size_x / workgroup_size_x, grid_size_y, grid_size_z, workgroup_size_x,
+        s.arch_vgpr_count + s.accum_vgpr_count, s.group_segment_size, k.group_segment_size - s.group_segment_size,
+        k.group_segment_size, k.private_segment_size
+        FROM {kernel} k JOIN {symbol} s ON s.id = k.kernel_id JOIN {event} e ON e.id = k.event_id ORDER BY k.start""",
+    )
+    columns = ("stream_id", "name", "mangled_name", "grid_x", "grid_y", "grid_z", "block_x", "registers_per_thread")
+    memory = ("static_shared_memory_bytes", "dynamic_shared_memory_bytes", "shared_memory_executed_bytes")
+    read = rows(ROCPD, "kernels", *EVENT, *columns, *memory, "local_memory_per_thread_bytes")
+    assert len(read) == 40
+    assert read == expected
+
+
+def test_calls_copies_ranges_and_marks_are_those_of_the_database() -> None:
+    region, string, event, copy = map(tables_of, ("region", "string", "event", "memory_copy"))
+    calls = f"""SELECT r.start - {ORIGIN}, r.end - {ORIGIN}, r.pid, r.tid, e.stack_id, n.string, substr(c.string, 1, 7)
+        FROM {region} r JOIN {event} e ON e.id = r.event_id JOIN {string} n ON n.id = r.name_id
+        JOIN {string} c ON c.id = e.category_id WHERE c.string NOT LIKE 'MARKER%' ORDER BY r.start"""
+    labels = {"HIP runtime": "HIP_RUN", "HIP compiler": "HIP_COM", "HSA": "HSA_COR"}
+    read = rows(ROCPD, "api_calls", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "name", "api")
+    assert [(*row[:-1], labels[str(row[-1])]) for row in read] == query(ROCPD, calls)
+    copies = f"""SELECT m.start - {ORIGIN}, m.end - {ORIGIN}, m.pid, max(src_agent_id, dst_agent_id) - 1, e.stack_id,
+        size,
+        CASE src_agent_id WHEN 0 THEN 'Host-to-Device' ELSE 'Device-to-Host' END
+        FROM {copy} m JOIN {event} e ON e.id = m.event_id ORDER BY m.start"""
+    assert rows(ROCPD, "memcpys", *EVENT, "bytes", "copy_kind") == query(ROCPD, copies)
+    ranges = rows(ROCPD, "nvtx_ranges", "name", "kind", "domain_id", "domain", "thread_id")
+    assert ranges == [(f"step {n}", "push_pop", 0, None, 4242) for n in range(4)]
+    assert rows(ROCPD, "nvtx_marks", "name", "domain_id") == [(f'loss of "step" {n}', 0) for n in range(4)]
+
+
+def test_counters_are_summed_over_their_instances() -> None:
+    pmc, kernel = map(tables_of, ("pmc_event", "kernel_dispatch"))
+    expected = query(
+        ROCPD,
+        f"""SELECT k.start - {ORIGIN}, sum(p.value), 'SQ_WAVES' FROM {pmc} p JOIN {kernel} k ON k.event_id = p.event_id
+        GROUP BY p.event_id ORDER BY k.start""",
+    )
+    assert rows(ROCPD, "profiler_metrics", "start_ns", "value", "metric") == expected
+
+
+def test_memory_of_gpus_is_allocated_and_freed() -> None:
+    events = rows(ROCPD, "memory_events", "operation", "device_id", "address", "bytes", "memory_kind")
+    addresses = [0x7E0000000000, 0x7E0100000000]
+    expected = [("Allocation", n, address, 1 << 26, "Device") for n, address in enumerate(addresses)]
+    assert events == expected + [("Deallocation", *row[1:]) for row in expected]
+
+
+def test_devices_are_the_agents_that_are_gpus() -> None:
+    columns = (
+        "device_id",
+        "name",
+        "chip",
+        "compute_major",
+        "compute_minor",
+        "sm_count",
+        "clock_rate_hz",
+        "memory_bytes",
+    )
+    mi300x = ("AMD Instinct MI300X", "gfx942", 9, 4, 304, 2_100_000_000, 206_141_652_992)
+    assert rows(ROCPD, "devices", *columns) == [(0, *mi300x), (1, *mi300x)]
+    units = ("threads_per_warp", "max_warps_per_sm", "max_shared_memory_per_sm_bytes", "bus_location")
+    assert rows(ROCPD, "devices", *units) == [(64, 32, 65_536, "0000:0c:00.0"), (64, 32, 65_536, "0000:1c:00.0")]
+
+
+def test_the_same_run_is_read_from_every_format() -> None:
+    columns = (*EVENT, "name", "short_name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+    assert rows(RPD, "kernels", *columns) == rows(ROCPD, "kernels", *columns)
+    assert rows(RPD, "memcpys", *EVENT, "bytes", "copy_kind") == rows(ROCPD, "memcpys", *EVENT, "bytes", "copy_kind")
+    calls = ("start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "name")
+    assert rows(RPD, "api_calls", *calls) == rows(ROCPD, "api_calls", *calls)
+    assert rows(RPD, "nvtx_marks", "timestamp_ns", "name") == rows(ROCPD, "nvtx_marks", "timestamp_ns", "name")
+
+
+def test_kernels_belong_to_their_calls_and_ranges() -> None:
+    for path in (ROCPD, RPD):
+        with tk.load(path) as trace:
+            kernels = trace.correlate().frame("kernels").select("api_call_id", "range_path").collect()
+        assert kernels["api_call_id"].null_count() == 0
+        assert kernels["range_path"].cast(pl.String).str.extract(r"^(step \d)").drop_nulls().len() == 40
+
+
+def test_what_only_rpd_records() -> None:
+    assert rows(RPD, "overheads", "name", "thread_id", "start_ns") == [("ApiTable::writeRows", 4243, 50_000)]
+    counters = rows(RPD, "counters", "timestamp_ns", "name", "field", "value_type", "value_int")
+    assert counters == [(n * 100_000, "sclk", f"gpu {n % 2}", "int64", 800 + 400 * n) for n in range(4)]
+    names = {str(name) for (name,) in rows(RPD, "nvtx_ranges", "name") if str(name).startswith("aten")}
+    assert len(names) == 4
+    assert all(", op_id = " in name and name.endswith(", sizes = [[8, 16], [16, 4]]") for name in names)
+    with tk.load(RPD) as trace:
+        ops = trace.rollup().frame("ops").select("op_name").collect()
+    assert "mm" in " ".join(ops["op_name"].cast(pl.String))
+
+
+def test_a_gzipped_database_is_decompressed(tmp_path: Path) -> None:
+    zipped = tmp_path / "train.rpd.gz"
+    zipped.write_bytes(gzip.compress(RPD.read_bytes()))
+    assert rows(zipped, "kernels", *EVENT) == rows(RPD, "kernels", *EVENT)
+    zipped.write_bytes(zipped.read_bytes()[:-400])
+    with pytest.raises(CorruptTraceError, match=r"train\.rpd\.gz: the compressed data ends before.*\nHint: copy"):
+        tk.load(zipped)
+
+
+def test_processes_of_a_merged_database_are_told_apart(tmp_path: Path) -> None:
+    import gen_rocm
+
+    path = tmp_path / "merged.db"
+    for number in range(2):
+        gen_rocm.write_rocpd(path, 2, gen_rocm.GUID.replace("c7", f"d{number}"), gen_rocm.PID + number)
+    with tk.load(path) as trace:
+        kernels = trace.correlate().frame("kernels").collect()
+        assert kernels["api_call_id"].n_unique() == kernels.height == 40
+        assert trace.frame("processes").collect()["process_id"].to_list() == [4242, 4243]
+        assert trace.count("devices") == 2
+        assert trace.frame("profiler_metrics").collect()["profiler_range_id"].n_unique() == 40
+
+
+def test_private_text_is_in_no_table() -> None:
+    content = ROCPD.read_bytes()
+    assert all(text.encode() in content for text in PRIVATE)
+    for path in (ROCPD, RPD):
+        with tk.load(path) as trace:
+            for name in trace.tables:
+                text = trace.frame(name).collect().write_csv()
+                assert not any(private in text for private in PRIVATE), name
+
+
+def changed(tmp_path: Path, path: Path, *statements: str) -> Path:
+    """A copy of a database after some statements."""
+    copy = tmp_path / path.name
+    shutil.copyfile(path, copy)
+    with closing(sqlite3.connect(copy)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("path", "table", "statement", "message"),
+    [
+        (ROCPD, "kernels", "UPDATE {kernel_dispatch} SET start = 'soon' WHERE id = 3", "type integer, but holds text"),
+        (ROCPD, "kernels", "UPDATE {kernel_dispatch} SET start = -5 WHERE id = 3", "negative time -5 ns"),
+        (ROCPD, "kernels", "UPDATE {kernel_dispatch} SET agent_id = 99", "device_id"),
+        (ROCPD, "kernels", "UPDATE {kernel_dispatch} SET workgroup_size_x = 1 << 40", "block_x"),
+        (RPD, "kernels", "UPDATE rocpd_op SET gpuId = 1 << 40", "device_id"),
+        (RPD, "api_calls", "UPDATE rocpd_api SET pid = 'one' WHERE id = 3", "type integer, but holds text"),
+    ],
+)
+def test_damage_is_an_error_of_the_file(tmp_path: Path, path: Path, table: str, statement: str, message: str) -> None:
+    copy = changed(tmp_path, path, statement.format(kernel_dispatch=tables_of("kernel_dispatch")))
+    with tk.load(copy) as trace, pytest.raises(TracekitError, match=rf"{copy.name}: .*{message}"):
+        trace.frame(table).collect()
+
+
+def test_repeated_keys_multiply_no_rows(tmp_path: Path) -> None:
+    event = tables_of("event")
+    statements = [
+        f"CREATE TABLE other AS SELECT * FROM {event}",
+        f"DROP TABLE {event}",
+        f"CREATE TABLE {event} AS SELECT * FROM other UNION ALL SELECT * FROM other",
+        f"UPDATE {event} SET id = 5",
+    ]
+    copy = changed(tmp_path, ROCPD, *statements)
+    assert len(rows(copy, "kernels", "kernel_id")) == 40
+
+
+def test_columns_of_other_versions_may_be_missing(tmp_path: Path) -> None:
+    kernel = tables_of("kernel_dispatch")
+    statements = [f"ALTER TABLE {kernel} DROP COLUMN stream_id", f"DROP TABLE {tables_of('sample')}"]
+    copy = changed(tmp_path, ROCPD, *statements, f"UPDATE {kernel} SET queue_id = 1 + id % 2")
+    assert {stream for (stream,) in rows(copy, "kernels", "stream_id")} == {1, 2}
+    assert rows(copy, "nvtx_marks", "name") == []
+
+
+def test_fixtures_are_what_the_program_writes(tmp_path: Path) -> None:
+    program = ROOT / "fixtures" / "programs" / "gen_rocm.py"
+    subprocess.run([sys.executable, program, tmp_path], check=True)
+    for path in (ROCPD, RPD):
+        assert list(sqlite3.connect(tmp_path / path.name).iterdump()) == list(sqlite3.connect(path).iterdump())
+
+
+@pytest.mark.parametrize("name", ROCPD_FILES)
+def test_public_rocpd_equals_its_views(name: str) -> None:
+    path = public(name)
+    with tk.load(path) as trace:
+        origin = int(trace.info["origin_clock_ns"])
+        columns = ("name", "stream_id", "grid_x", "block_x", "shared_memory_executed_bytes", "device_id")
+        kernels = trace.frame("kernels").select(pl.col("start_ns", "end_ns") + origin, *columns).collect()
+        calls = trace.frame("api_calls").select(pl.col("start_ns", "end_ns") + origin, "name", "process_id").collect()
+        linked = trace.correlate().frame("kernels").select("api_call_id").collect()
+    view = "start, end, name, stream_id, (grid_x - 1) / workgroup_x + 1, workgroup_x, lds_size, agent_type_index"
+    assert kernels.rows() == query(path, f"SELECT {view} FROM kernels ORDER BY start, id")
+    assert calls.rows() == query(path, "SELECT start, end, name, pid FROM regions ORDER BY start, id")
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    top = kernels.group_by("name").agg(pl.len(), total=duration.sum()).sort("total", descending=True)
+    expected = query(path, "SELECT name, total_calls, total_duration FROM top_kernels")
+    assert [(n, count, total / 1000) for n, count, total in top.rows()] == expected
+    ((busy, wall),) = query(path, "SELECT GpuTime, WallTime FROM busy")
+    assert (kernels.select(duration.sum()).item(), kernels["end_ns"].max() - kernels["start_ns"].min()) == (busy, wall)
+    assert linked["api_call_id"].null_count() == 0
+
+
+@pytest.mark.parametrize("name", RPD_FILES)
+def test_public_rpd_equals_its_views(name: str) -> None:
+    path = public(name)
+    with tk.load(path) as trace:
+        origin = int(trace.info["origin_clock_ns"])
+        kernels = trace.frame("kernels").with_columns(pl.col("start_ns", "end_ns") + origin).collect()
+        copies, sets = (
+            trace.frame(t).with_columns(pl.col("start_ns", "end_ns") + origin).collect() for t in ("memcpys", "memsets")
+        )
+        others = [trace.count(t) for t in ("api_calls", "overheads", "nvtx_ranges", "nvtx_marks")]
+    assert [(sum(others),)] == query(path, "SELECT count(*) FROM api")
+    view = """SELECT k.start, k.end, gpuId, kernelName, workgroupX, a.apiName, gridX FROM kernel k
+        JOIN rocpd_api_ops o ON o.op_id = k.id JOIN api a ON a.id = o.api_id ORDER BY k.start"""
+    launched = kernels.drop_nulls("block_x").select("start_ns", "end_ns", "device_id", "name", "block_x", "grid_x")
+    expected = [
+        (*row[:5], -(-row[6] // row[4]) if row[5] == "hipExtModuleLaunchKernel" else row[6])  # type: ignore[operator]
+        for row in query(path, view)
+    ]
+    assert launched.rows() == expected
+    view = "SELECT start, end, size, gpuId FROM copyop WHERE size <> '' ORDER BY start"
+    single = copies.drop_nulls("bytes").select("start_ns", "end_ns", "bytes", "device_id")
+    assert single.rows() == query(path, view)
+    assert [(kernels.height + copies.height + sets.height,)] == query(path, "SELECT count(*) FROM op")
+    spans = pl.concat([frame.select("start_ns", "end_ns", "device_id") for frame in (kernels, copies, sets)])
+    busy = spans.group_by("device_id").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    wall = spans["end_ns"].max() - spans["start_ns"].min() if spans.height else 0  # type: ignore[operator]
+    assert [(*row, wall) for row in busy.rows()] == query(path, "SELECT gpuId, GpuTime, WallTime FROM busy")
+    top = kernels.group_by("name").agg(count=pl.len(), total=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    totals = {n: (count, total // 1000) for n, count, total in top.rows()}
+    named = {n: v for n, *v in query(path, "SELECT Name, TotalCalls, TotalDuration FROM top") if n in totals}
+    assert totals == {n: tuple(v) for n, v in named.items()}

@@ -1,0 +1,423 @@
+"""Build declared tables from a rocpd database. Each table is read when it is used."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from tracekit import schemas
+from tracekit.readers.common.columns import DICTIONARY
+from tracekit.readers.common.sqlite.compressed import open_database
+from tracekit.readers.rocm import ROCPD_TABLE, tables
+from tracekit.readers.rocm.agents import build_devices
+from tracekit.registry.interface import Undecoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tracekit.registry.source import Source
+
+HINT = "copy the file again from where rocprofv3 wrote it, or record it again"
+_SPANS = {
+    "kernel_dispatch": ("start", "end"),
+    "memory_copy": ("start", "end"),
+    "memory_allocate": ("start", "end"),
+    "region": ("start", "end"),
+    "sample": ("timestamp",),
+}
+_GRIDS = {axis: f"grid_size_{axis}" for axis in tables.AXES}
+_BLOCKS = {axis: f"workgroup_size_{axis}" for axis in tables.AXES}
+_NODE_FACTOR = 1 << 32
+_ALLOCATIONS = {"ALLOC": "Allocation", "FREE": "Deallocation"}
+_MEMORY_KINDS = {"REAL": "Device", "VIRTUAL": "Virtual", "SCRATCH": "Scratch"}
+_SHARED = ("devices", "processes", "threads")
+"""Tables that several processes of a database describe."""
+_MAX_AGENT_BYTES = 1 << 20
+"""Maximum size of the JSON that describes an agent. Larger descriptions are not read."""
+
+
+class ProcessTables(NamedTuple):
+    """The tables of one profiled process.
+
+    Attributes:
+        number: Number of the process in the database, counted from 0.
+        names: Names of the tables by kind.
+    """
+
+    number: int
+    names: Mapping[str, str]
+
+
+class RocpdCapture(tables.RocmCapture):
+    """An open rocpd database."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source.path, HINT)
+        self._database = open_database(source, HINT)
+        by_suffix: dict[str, dict[str, str]] = {}
+        for table in sorted(self._database.columns):
+            if match := ROCPD_TABLE.fullmatch(table):
+                by_suffix.setdefault(match[2], {})[match[1]] = table
+        self._processes = [ProcessTables(n, names) for n, names in enumerate(by_suffix.values())]
+
+    def names(self) -> list[str]:
+        """Return the names of the declared tables that may have rows."""
+        return [*_BUILDERS, "capture_info"]
+
+    def build_table(self, name: str) -> pl.DataFrame:
+        """Build a table from the tables of all processes."""
+        frame = _concatenate([_BUILDERS[name](self, process) for process in self._processes])
+        key = [*schemas.table(name).key]
+        return frame.unique(key, keep="first", maintain_order=True) if name in _SHARED else frame
+
+    def count_undecoded(self) -> Mapping[str, Undecoded]:
+        """Return the number of events that are in no table, by kind."""
+        counts: Counter[str] = Counter()
+        for process in self._processes:
+            copies, allocations = self._count(process, "memory_copy"), self._count(process, "memory_allocate")
+            counts["copies between processors"] += copies - _BUILDERS["memcpys"](self, process).height
+            counts["allocations of memory of processors"] += (
+                allocations - _BUILDERS["memory_events"](self, process).height
+            )
+            known = _BUILDERS["profiler_metrics"](self, process)["event_count"].sum()
+            known += _BUILDERS["counters"](self, process).height
+            counts["values of counters of other events"] += self._count(process, "pmc_event") - int(known)
+        undecoded = {kind: Undecoded(n) for kind, n in counts.items() if n}
+        arguments = sum(self._count(process, "arg") for process in self._processes)
+        return undecoded | ({tables.ARGUMENTS: Undecoded(arguments, is_auxiliary=True)} if arguments else {})
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+    def measure_time_span(self) -> tuple[int, int]:
+        """Return the earliest and the latest recorded time."""
+        frames = [
+            self.read_rows(process, kind, columns).rename(
+                dict(zip(columns, tables.TIMES[:: len(columns)], strict=False))
+            )
+            for process in self._processes
+            for kind, columns in _SPANS.items()
+        ]
+        return tables.find_time_span(frames)
+
+    def describe_capture(self) -> dict[str, str]:
+        """Return the metadata of the profile without those of the host, the user and the command."""
+        info = {"tool": "rocprofv3", "device_vendors": "AMD"}
+        for process in self._processes[:1]:
+            rows = self.read_rows(process, "metadata", (), ("tag", "value"))
+            values = dict(zip(rows["tag"].to_list(), rows["value"].to_list(), strict=True))
+            if isinstance(version := values.get("schema_version"), str):
+                info["schema_version"] = version
+        return info
+
+    def read_rows(
+        self, process: ProcessTables, kind: str, integers: Sequence[str], strings: Sequence[str] = ()
+    ) -> pl.DataFrame:
+        """Read columns of a table of a process. Columns that the table lacks are null.
+
+        Raises:
+            CorruptTraceError: The table is damaged, or a value does not have the requested type.
+        """
+        types = dict.fromkeys(integers, pa.int64()) | dict.fromkeys(strings, DICTIONARY)
+        return self.read_columns(process, kind, types).with_columns(pl.col(c).cast(pl.String) for c in strings)
+
+    def read_columns(self, process: ProcessTables, kind: str, types: Mapping[str, pa.DataType]) -> pl.DataFrame:
+        """Read columns of a table of a process, with the given types. Columns that the table lacks are null.
+
+        Raises:
+            CorruptTraceError: The table is damaged, or a value does not have the requested type.
+        """
+        return tables.read_frame(self._database, process.names.get(kind), types)
+
+    def _count(self, process: ProcessTables, kind: str) -> int:
+        return self._database.count_table_rows(process.names[kind]) if kind in process.names else 0
+
+    def read_strings(self, process: ProcessTables, column: str) -> pl.DataFrame:
+        """Return the strings of a process as ``column``, with their ids as ``string_id``."""
+        strings = self.read_rows(process, "string", ("id",), ("string",))
+        return strings.rename({"id": "string_id", "string": column})
+
+    @functools.cached_property
+    def nodes(self) -> list[int]:
+        """Ids of the machines in the database, in ascending order."""
+        rows = [self.read_rows(process, "info_process", ("nid",)) for process in self._processes]
+        return _concatenate(rows)["nid"].unique().drop_nulls().sort().to_list()
+
+    def read_processes(self, process: ProcessTables) -> pl.DataFrame:
+        """Return the ids of processes, by their row id. Processes of further machines have numbers above 2^32."""
+        rows = self.read_rows(process, "info_process", ("id", "nid", "pid"))
+        node = pl.col("nid").replace_strict(self.nodes, range(len(self.nodes)), default=0, return_dtype=pl.Int64)
+        return rows.select(process_key="id", process_id=pl.col("pid") + node * _NODE_FACTOR)
+
+    def read_threads(self, process: ProcessTables) -> pl.DataFrame:
+        """Return the threads of a process, by their row id."""
+        rows = self.read_rows(process, "info_thread", ("id", "pid", "tid"), ("name",)).rename({"pid": "process_key"})
+        joined = tables.join_first(rows, self.read_processes(process), left_on="process_key", right_on="process_key")
+        return joined.select("process_id", "name", thread_key="id", thread_id="tid")
+
+    def read_agents(self, process: ProcessTables) -> pl.DataFrame:
+        """Return the number of the device of each agent, which is null for processors, by the id of the agent.
+
+        GPUs have the numbers of the GPUs of their machine. If there are several machines, the numbers continue.
+        """
+        return self._agents.filter(process=process.number).select("agent_key", "device_id")
+
+    @functools.cached_property
+    def _agents(self) -> pl.DataFrame:
+        rows = _concatenate(
+            [
+                self.read_rows(p, "info_agent", ("id", "nid", "type_index"), ("type",)).with_columns(
+                    process=pl.lit(p.number, pl.Int64)
+                )
+                for p in self._processes
+            ]
+        )
+        is_gpu = pl.col("type") == "GPU"
+        index = pl.coalesce("type_index", "id")
+        gpus = rows.filter(is_gpu).select("nid", index=index).unique().sort("nid", "index")
+        number = pl.col("index") if gpus["nid"].n_unique() <= 1 else pl.int_range(pl.len(), dtype=pl.Int64)
+        gpus = gpus.with_columns(device_id=number)
+        return (
+            rows.with_columns(index=pl.when(is_gpu).then(index))
+            .join(gpus, on=["nid", "index"], how="left", maintain_order="left", nulls_equal=True)
+            .rename({"id": "agent_key"})
+        )
+
+    def add_event_columns(
+        self, process: ProcessTables, rows: pl.DataFrame, *, with_message: bool = False
+    ) -> pl.DataFrame:
+        """Add to rows with an ``event_id`` the correlation id and the category of their events."""
+        strings = ("extdata",) if with_message else ()
+        events = self.read_rows(process, "event", ("id", "category_id", "stack_id"), strings)
+        events = tables.join_first(
+            events, self.read_strings(process, "category"), left_on="category_id", right_on="string_id"
+        )
+        renamed = events.rename({"id": "event_id", "stack_id": "correlation_id", **dict.fromkeys(strings, "message")})
+        return tables.join_first(rows, renamed, left_on="event_id", right_on="event_id")
+
+    def read_activities(
+        self, process: ProcessTables, kind: str, integers: Sequence[str], strings: Sequence[str] = ()
+    ) -> pl.DataFrame:
+        """Read activities with the declared columns that all kinds have: times, process, stream and correlation id."""
+        columns = ("start", "end", "pid", "tid", "queue_id", "stream_id", "event_id", *integers)
+        rows = self.read_rows(process, kind, columns, strings).rename(
+            {"start": "start_ns", "end": "end_ns", "pid": "process_key", "tid": "thread_key"}
+        )
+        rows = tables.join_first(rows, self.read_processes(process), left_on="process_key", right_on="process_key")
+        return self.add_event_columns(process, rows).with_columns(stream_id=self._stream_expr)
+
+    @functools.cached_property
+    def _stream_expr(self) -> pl.Expr:
+        """The stream of an activity: that of HIP, unless only HSA queues were recorded."""
+        for process in self._processes:
+            rows = self.read_rows(process, "kernel_dispatch", ("queue_id", "stream_id"))
+            if (rows["stream_id"].fill_null(0) != 0).any():
+                return pl.col("stream_id")
+        queues = [self.read_rows(p, "kernel_dispatch", ("queue_id",))["queue_id"].n_unique() for p in self._processes]
+        return pl.coalesce("queue_id", "stream_id") if max(queues, default=0) > 1 else pl.col("stream_id")
+
+
+def _concatenate(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(frames, how="vertical") if len(frames) > 1 else frames[0]
+
+
+def build_kernels(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the kernels of a process, with ``event_id``."""
+    sizes = ("agent_id", "kernel_id", "private_segment_size", "group_segment_size", *_GRIDS.values(), *_BLOCKS.values())
+    rows = capture.read_activities(process, "kernel_dispatch", sizes)
+    registers = ("arch_vgpr_count", "accum_vgpr_count")
+    symbols = capture.read_rows(
+        process, "info_kernel_symbol", ("id", "group_segment_size", *registers), ("kernel_name", "display_name")
+    )
+    static = pl.col("group_segment_size").cast(pl.Int64)
+    symbols = symbols.select(
+        "id",
+        static=static,
+        registers_per_thread=pl.sum_horizontal(*registers, ignore_nulls=False),
+        name=tables.clean_kernel_name_expr(pl.coalesce("display_name", "kernel_name")),
+        mangled_name=tables.clean_kernel_name_expr(pl.col("kernel_name")),
+    )
+    rows = tables.join_first(rows, tables.add_short_names(symbols), left_on="kernel_id", right_on="id")
+    rows = tables.join_first(rows, capture.read_agents(process), left_on="agent_id", right_on="agent_key")
+    dynamic = pl.col("group_segment_size") - pl.col("static")
+    return rows.select(
+        *("start_ns", "end_ns", "process_id", "device_id", "stream_id", "correlation_id", "event_id"),
+        *("name", "short_name", "mangled_name", "registers_per_thread"),
+        *tables.build_grid_exprs(_GRIDS, _BLOCKS, in_blocks=pl.lit(value=False)),
+        static_shared_memory_bytes="static",
+        dynamic_shared_memory_bytes=pl.when(dynamic >= 0).then(dynamic),
+        shared_memory_executed_bytes="group_segment_size",
+        local_memory_per_thread_bytes="private_segment_size",
+    )
+
+
+def build_memcpys(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the copies of a process to or from a GPU."""
+    rows = capture.read_activities(process, "memory_copy", ("name_id", "dst_agent_id", "src_agent_id", "size"))
+    rows = tables.join_first(rows, capture.read_strings(process, "kind"), left_on="name_id", right_on="string_id")
+    for end in ("src", "dst"):
+        agents = capture.read_agents(process).rename({"device_id": f"{end}_device_id"})
+        rows = tables.join_first(rows, agents, left_on=f"{end}_agent_id", right_on="agent_key")
+    return tables.describe_copies(rows.rename({"size": "bytes"}))
+
+
+def build_calls(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the calls of HIP and HSA of a process."""
+    return (
+        _read_regions(capture, process)
+        .with_columns(api=tables.find_api_expr(pl.col("category")))
+        .drop_nulls("api")
+        .select("start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "api", name="operation")
+    )
+
+
+def build_ranges(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the regions of a process that are no calls of HIP or HSA."""
+    return _describe_regions(_read_regions(capture, process)).drop("timestamp_ns")
+
+
+def build_marks(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the samples of a process that have no counters, which are regions without a duration."""
+    rows = _read_samples(capture, process)
+    with_values = capture.read_rows(process, "pmc_event", ("event_id",)).unique()
+    rows = rows.join(with_values, on="event_id", how="anti", maintain_order="left")
+    return _describe_regions(rows, api_too=True).drop("start_ns", "end_ns", "kind")
+
+
+def _read_regions(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    rows = capture.read_rows(process, "region", ("start", "end", "pid", "tid", "name_id", "event_id"))
+    rows = rows.rename({"start": "start_ns", "end": "end_ns"})
+    return _add_names_of_regions(capture, process, rows.with_columns(timestamp_ns="start_ns"))
+
+
+def _read_samples(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the samples of a process, whose tracks state thread and name."""
+    rows = capture.read_rows(process, "sample", ("track_id", "timestamp", "event_id"))
+    tracks = capture.read_rows(process, "track", ("id", "pid", "tid", "name_id"))
+    rows = tables.join_first(rows, tracks, left_on="track_id", right_on="id").rename({"timestamp": "timestamp_ns"})
+    return _add_names_of_regions(capture, process, rows.with_columns(start_ns="timestamp_ns", end_ns="timestamp_ns"))
+
+
+def _add_names_of_regions(capture: RocpdCapture, process: ProcessTables, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add ``operation``, the process, the thread, and the columns of the events of regions."""
+    rows = tables.join_first(rows, capture.read_strings(process, "operation"), left_on="name_id", right_on="string_id")
+    rows = tables.join_first(rows, capture.read_processes(process), left_on="pid", right_on="process_key")
+    threads = capture.read_threads(process).select("thread_key", "thread_id")
+    rows = tables.join_first(rows, threads, left_on="tid", right_on="thread_key")
+    return capture.add_event_columns(process, rows, with_message=True)
+
+
+def _describe_regions(rows: pl.DataFrame, *, api_too: bool = False) -> pl.DataFrame:
+    """Return the declared columns of ranges. A marker has the name of its message."""
+    rows = rows if api_too else rows.filter(tables.find_api_expr(pl.col("category")).is_null())
+    return rows.select(
+        *("start_ns", "end_ns", "timestamp_ns", "process_id", "thread_id"),
+        *tables.describe_range_exprs(pl.col("category"), pl.col("operation"), pl.col("category_id")),
+        name=pl.coalesce(pl.col("message").str.json_path_match("$.message"), "operation"),
+    )
+
+
+def build_metrics(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the counters of kernels, summed over the instances of a counter, with their number as ``event_count``."""
+    kernels = build_kernels(capture, process).select("event_id", "start_ns", "end_ns", "device_id", range_name="name")
+    values = _read_counter_values(capture, process).join(kernels.unique("event_id"), on="event_id", how="inner")
+    keys = ["event_id", "metric"]
+    return (
+        values.group_by(keys, maintain_order=True)
+        .agg(
+            *(pl.col(c).first() for c in ("start_ns", "end_ns", "device_id", "range_name")),
+            value=pl.col("value").sum(),
+            event_count=pl.len().cast(pl.Int64),
+        )
+        .with_columns(profiler_range_id=pl.col("event_id") + process.number * _NODE_FACTOR)
+    )
+
+
+def build_counters(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the counters that were sampled, such as those of ROCm Systems Profiler."""
+    samples = _read_samples(capture, process).select("event_id", "timestamp_ns", "process_id", "thread_id")
+    values = _read_counter_values(capture, process).join(samples.unique("event_id"), on="event_id", how="inner")
+    return values.select(
+        *("timestamp_ns", "process_id", "thread_id"),
+        event_id=pl.col("event_id") + process.number * _NODE_FACTOR,
+        source=pl.lit("rocpd_sample"),
+        name="metric",
+        field="metric",
+        value_type=pl.lit("double"),
+        value_float="value",
+    )
+
+
+def _read_counter_values(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the values of counters: ``event_id``, ``metric`` and ``value``."""
+    columns = {"event_id": pa.int64(), "pmc_id": pa.int64(), "value": pa.float64()}
+    values = capture.read_columns(process, "pmc_event", columns)
+    counters = capture.read_rows(process, "info_pmc", ("id",), ("name",)).rename({"name": "metric"})
+    return tables.join_first(values, counters, left_on="pmc_id", right_on="id").drop_nulls("event_id")
+
+
+def build_memory_events(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the allocations of memory of GPUs, and the deallocations whose allocation was recorded."""
+    columns = ("agent_id", "address", "size")
+    rows = capture.read_activities(process, "memory_allocate", columns, ("type", "level"))
+    rows = tables.join_first(rows, capture.read_agents(process), left_on="agent_id", right_on="agent_key")
+    return tables.match_deallocations(
+        rows.select(
+            *("process_id", "stream_id", "correlation_id", "device_id", "address"),
+            timestamp_ns="start_ns",
+            bytes="size",
+            operation=pl.col("type").replace_strict(_ALLOCATIONS, default=None, return_dtype=pl.String),
+            memory_kind=pl.col("level").replace_strict(_MEMORY_KINDS, default=None, return_dtype=pl.String),
+        )
+    )
+
+
+def build_processes(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the processes without their command lines."""
+    rows = capture.read_processes(process).select("process_id").drop_nulls().unique(maintain_order=True)
+    return rows.with_columns(name=pl.lit(None, pl.String))
+
+
+def build_threads(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the threads of a process."""
+    rows = capture.read_threads(process).select("process_id", "thread_id", "name")
+    return rows.drop_nulls(["process_id", "thread_id"]).unique(["process_id", "thread_id"], maintain_order=True)
+
+
+def build_device_table(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the GPUs of the machine of a process."""
+    columns = ("name", "product_name", "extdata")
+    rows = capture.read_rows(process, "info_agent", ("id",), columns)
+    rows = tables.join_first(rows, capture.read_agents(process), left_on="id", right_on="agent_key")
+    return build_devices((row["device_id"], _parse_agent(row)) for row in rows.drop_nulls("device_id").to_dicts())
+
+
+def _parse_agent(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of an agent, of which most are stored as JSON."""
+    text = row["extdata"] or ""
+    try:
+        described = json.loads(text) if len(text) <= _MAX_AGENT_BYTES else None
+    except (ValueError, RecursionError):
+        described = None
+    return row | (described if isinstance(described, dict) else {})
+
+
+_BUILDERS: Mapping[str, Callable[[RocpdCapture, ProcessTables], pl.DataFrame]] = {
+    "kernels": build_kernels,
+    "memcpys": build_memcpys,
+    "api_calls": build_calls,
+    "nvtx_ranges": build_ranges,
+    "nvtx_marks": build_marks,
+    "profiler_metrics": build_metrics,
+    "counters": build_counters,
+    "memory_events": build_memory_events,
+    "devices": build_device_table,
+    "processes": build_processes,
+    "threads": build_threads,
+}

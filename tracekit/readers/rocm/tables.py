@@ -1,0 +1,272 @@
+"""What the readers of AMD's profilers have in common: units, names, domains, and the conversion to declared tables."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from tracekit import schemas
+from tracekit.errors import CorruptTraceError, SchemaError
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.kernel_names import shorten_kernel_name
+from tracekit.registry.interface import Capture
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tracekit.readers.common.sqlite.database import Database
+
+TIMES = ("start_ns", "timestamp_ns", "end_ns")
+IDS = {
+    "kernels": "kernel_id",
+    "memcpys": "memcpy_id",
+    "memsets": "memset_id",
+    "api_calls": "api_call_id",
+    "nvtx_ranges": "range_id",
+    "nvtx_marks": "mark_id",
+    "counters": "counter_id",
+    "profiler_metrics": "profiler_metric_id",
+    "memory_events": "memory_event_id",
+    "overheads": "overhead_id",
+}
+"""The column of each table that contains the row number, counted from 1."""
+ARGUMENTS = "arguments of API calls"
+AXES = ("x", "y", "z")
+_DESCRIPTOR = r"(?: \[clone )?\.kd\]?$"
+"""The suffix of the symbol of a kernel descriptor, which rocprof appends to names of kernels."""
+_APIS = {"HIP_RUNTIME": "HIP runtime", "HIP_COMPILER": "HIP compiler", "HSA": "HSA"}
+_MARKERS = ("MARKER_CORE_API", "MARKER_CORE_RANGE_API")
+_UNNESTED = r"^roctx(?:RangeStart|ProcessRange)"
+_PLACES = {"HOST": "Host", "DEVICE": "Device"}
+COPY_KINDS = {
+    **{f"MEMORY_COPY_{a}_TO_{b}": f"{_PLACES[a]}-to-{_PLACES[b]}" for a in _PLACES for b in _PLACES},
+    **{f"Copy{a}To{b}{c}": f"{a}-to-{b}" for a in _PLACES.values() for b in _PLACES.values() for c in ("", "2D")},
+}
+"""The direction of a copy as nsys names it, by the name of the operation in rocprofv3, rocprof and RPD."""
+
+
+class RocmCapture(Capture):
+    """The tables of a profile of AMD GPUs, which are built when they are used.
+
+    Subclasses build frames that contain declared columns, times as recorded, and no row numbers.
+    """
+
+    def __init__(self, path: Path, hint: str) -> None:
+        self.path = path
+        self.hint = hint
+        self._tables: dict[str, pa.Table] = {}
+
+    def build_table(self, name: str) -> pl.DataFrame:
+        """Build a table with the declared columns that the profile contains.
+
+        Raises:
+            Damage: The profile is damaged.
+        """
+        raise NotImplementedError
+
+    def measure_time_span(self) -> tuple[int, int]:
+        """Return the earliest and the latest recorded time in ns, or 0 and 0 if the profile has no events."""
+        raise NotImplementedError
+
+    def describe_capture(self) -> dict[str, str]:
+        """Return the metadata of the profile, except values that may identify a host, user or folder."""
+        raise NotImplementedError
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        return int(self._read_table(name).num_rows)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return the requested columns of a table.
+
+        Raises:
+            CorruptTraceError: The profile is damaged where the table is stored, or contains an invalid value.
+        """
+        table = self._read_table(name)
+        return table.select([column for column in columns if column in table.column_names])
+
+    @functools.cached_property
+    def time_span(self) -> tuple[int, int]:
+        """The earliest and the latest recorded time in ns."""
+        first, last = self.measure_time_span()
+        if first < 0:
+            raise CorruptTraceError(f"an event has the negative time {first} ns", path=self.path, hint=self.hint)
+        return first, last
+
+    def _read_table(self, name: str) -> pa.Table:
+        """Build a table when it is used first, with the declared types and times since the trace origin."""
+        if name in self._tables:
+            return self._tables[name]
+        try:
+            frame = self._build_capture_info() if name == "capture_info" else self.build_table(name)
+            return self._tables.setdefault(name, convert_frame(name, frame, self.time_span[0]))
+        except Damage as e:
+            raise CorruptTraceError(str(e), path=self.path, table=name, hint=self.hint) from e
+        except SchemaError as e:
+            raise CorruptTraceError(e.message, path=self.path, table=name, hint=self.hint) from e
+
+    def _build_capture_info(self) -> pl.DataFrame:
+        first, last = self.time_span
+        info = self.describe_capture() | {"duration_ns": str(last - first), "origin_clock_ns": str(first)}
+        return pl.DataFrame({"name": list(info), "value": list(info.values())}, {"name": pl.String, "value": pl.String})
+
+
+def convert_frame(name: str, frame: pl.DataFrame, origin_ns: int) -> pa.Table:
+    """Convert a frame to a declared table: subtract the origin from its times, and number its rows.
+
+    Raises:
+        SchemaError: A value does not fit the declared type.
+    """
+    schema = schemas.table(name)
+    times = [column for column in TIMES if column in frame.columns]
+    frame = frame.with_columns(pl.col(column) - origin_ns for column in times)
+    if times:
+        frame = frame.sort(times[0], maintain_order=True)
+    if name in IDS:
+        frame = frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(IDS[name]))
+    declared = schemas.polars_schema(schema)
+    columns = [column for column in declared if column in frame.columns]
+    # integers keep their width, so that a value that does not fit is an error of the schema
+    strings = (pl.String, pl.Categorical)
+    casts = [pl.col(c).cast(declared[c]) if declared[c] in strings else pl.col(c) for c in columns]
+    return schemas.conform(frame.select(casts).to_arrow(), schema, columns)
+
+
+def join_first(left: pl.DataFrame, right: pl.DataFrame, *, left_on: str, right_on: str) -> pl.DataFrame:
+    """Add to each row the columns of the first row of another frame whose key is equal.
+
+    Damaged files may repeat a key any number of times.
+    """
+    return left.join(
+        right.unique(right_on, keep="first", maintain_order=True),
+        left_on=left_on,
+        right_on=right_on,
+        how="left",
+        maintain_order="left",
+    )
+
+
+def build_grid_exprs(grids: Mapping[str, str], blocks: Mapping[str, str], *, in_blocks: pl.Expr) -> list[pl.Expr]:
+    """Return expressions for the columns of the grid and the block.
+
+    HSA counts the grid in work-items, and the declared grid is counted in blocks (work-groups).
+
+    Args:
+        grids: The column with the size of the grid, by axis.
+        blocks: The column with the size of a work-group, by axis.
+        in_blocks: Whether the recorded size of the grid is counted in blocks already.
+    """
+    exprs = []
+    for axis in AXES:
+        grid, block = pl.col(grids[axis]), pl.col(blocks[axis])
+        rounded_up = (grid - 1) // pl.when(block > 0).then(block) + 1
+        exprs += [
+            pl.when(in_blocks).then(grid).otherwise(rounded_up).alias(f"grid_{axis}"),
+            block.alias(f"block_{axis}"),
+        ]
+    return exprs
+
+
+def clean_kernel_name_expr(name: pl.Expr) -> pl.Expr:
+    """Return an expression for the names of kernels without the suffix of a kernel descriptor."""
+    return name.str.replace(_DESCRIPTOR, "")
+
+
+def add_short_names(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Add the base name of the function of each kernel."""
+    names = kernels["name"].unique()
+    short = names.map_elements(shorten_kernel_name, pl.String)
+    return kernels.with_columns(short_name=pl.col("name").replace_strict(names, short, default=None))
+
+
+def find_api_expr(category: pl.Expr) -> pl.Expr:
+    """Return an expression for the API of a category of calls. It is null unless they are calls of HIP or HSA."""
+    api = pl.lit(None, pl.String)
+    for prefix, name in _APIS.items():
+        api = pl.when(category.str.starts_with(prefix)).then(pl.lit(name)).otherwise(api)
+    return api
+
+
+def describe_range_exprs(category: pl.Expr, operation: pl.Expr, number: pl.Expr) -> list[pl.Expr]:
+    """Return expressions for the domain and the kind of ranges.
+
+    Markers of ROCTX are in the default domain. Other regions are in a domain with the name of their category.
+
+    Args:
+        category: Name of the category, such as MARKER_CORE_API.
+        operation: Name of the function that began the range, such as roctxRangePushA.
+        number: A number of the category, which becomes the id of its domain.
+    """
+    is_marker = category.is_in(_MARKERS).fill_null(value=True)
+    is_unnested = operation.str.contains(_UNNESTED).fill_null(value=False)
+    return [
+        pl.when(~is_marker).then(category).alias("domain"),
+        pl.when(~is_marker).then(number).otherwise(0).cast(pl.Int64).alias("domain_id"),
+        pl.when(is_unnested).then(pl.lit("start_end")).otherwise(pl.lit("push_pop")).alias("kind"),
+    ]
+
+
+def describe_copies(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the declared columns of copies to or from GPUs. Copies between processors are left out.
+
+    Args:
+        rows: Copies with the name of their operation as ``kind``, and the numbers of their GPUs as ``src_device_id``
+            and ``dst_device_id``, which are null for processors.
+    """
+    ends = {end: pl.when(pl.col(f"{end}_device_id").is_not_null()).then(pl.lit("Device")) for end in ("src", "dst")}
+    return rows.select(
+        *("start_ns", "end_ns", "process_id", "stream_id", "correlation_id", "bytes", "src_device_id", "dst_device_id"),
+        copy_kind=pl.col("kind").replace_strict(COPY_KINDS, default=None, return_dtype=pl.String),
+        device_id=pl.coalesce("dst_device_id", "src_device_id"),
+        src_memory_kind=ends["src"],
+        dst_memory_kind=ends["dst"],
+    ).drop_nulls("device_id")
+
+
+def match_deallocations(events: pl.DataFrame) -> pl.DataFrame:
+    """Add to deallocations the size, kind and device of the latest allocation at the same address.
+
+    Events without an address, a size, a device or a known operation are left out.
+    """
+    events = events.drop_nulls(["address", "timestamp_ns", "operation"]).sort("timestamp_ns", maintain_order=True)
+    is_allocation = pl.col("operation") == "Allocation"
+    columns = ("device_id", "bytes", "memory_kind")
+    allocations = events.filter(is_allocation)
+    deallocations = events.filter(~is_allocation).drop(columns)
+    matched = deallocations.join_asof(
+        allocations.select("process_id", "address", "timestamp_ns", *columns),
+        on="timestamp_ns",
+        by=["process_id", "address"],
+        check_sortedness=False,
+    )
+    return pl.concat([allocations, matched.select(allocations.columns)]).drop_nulls(["device_id", "bytes"])
+
+
+def read_frame(database: Database, table: str | None, types: Mapping[str, pa.DataType]) -> pl.DataFrame:
+    """Read columns of a table of a database, with the given types. Columns that the table lacks are null.
+
+    Raises:
+        CorruptTraceError: The table is damaged, or a value does not have the requested type.
+    """
+    existing = () if table is None else database.columns.get(table, ())
+    present = {column: kind for column, kind in types.items() if column in existing}
+    columns: dict[str, Any] = {}
+    if table is not None and present:
+        columns, _ = database.read_columns(table, present)
+    rows = len(next(iter(columns.values()))) if columns else 0
+    data = pa.table({c: columns[c] if c in columns else pa.nulls(rows, kind) for c, kind in types.items()})
+    return pl.DataFrame(pl.from_arrow(data))
+
+
+def find_time_span(frames: Sequence[pl.DataFrame]) -> tuple[int, int]:
+    """Return the earliest and the latest time in the columns of frames, or 0 and 0 if there is none."""
+    bounds: list[Any] = []
+    for frame in frames:
+        for column in (c for c in frame.columns if c in TIMES):
+            bounds += [frame[column].min(), frame[column].max()]
+    known = [bound for bound in bounds if isinstance(bound, int)]
+    return (min(known), max(known)) if known else (0, 0)
