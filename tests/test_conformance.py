@@ -31,10 +31,12 @@ TRACES = [
     FIXTURES / "chrome_trace" / "slices.json",
     FIXTURES / "rocm" / "train_results.db",
     FIXTURES / "rocm" / "train.rpd",
+    FIXTURES / "nvprof" / "session.nvvp",
 ]
 FORMATS = {
     ".pb": "xplane",
     ".json": "chrome-trace",
+    ".nvvp": "nvprof",
     ".gz": "kineto",
     ".db": "rocpd",
     ".rpd": "rpd",

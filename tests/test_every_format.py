@@ -25,6 +25,7 @@ FILES = {
     "chrome-trace": ["chrome_trace/slices.json"],
     "rocpd": ["rocm/train_results.db"],
     "rpd": ["rocm/train.rpd"],
+    "nvprof": ["nvprof/session.nvvp"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""

@@ -26,6 +26,7 @@ CASES = {
     "graphdef": 600,
     "tfevents": 600,
     "xplane": 600,
+    "nvprof": 600,
 }
 PART = {
     "nsys_rep": 20,
@@ -37,6 +38,7 @@ PART = {
     "graphdef": 8,
     "tfevents": 8,
     "xplane": 8,
+    "nvprof": 7,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
@@ -49,6 +51,7 @@ AT_ONCE = {
     "graphdef": 300,
     "tfevents": 300,
     "xplane": 300,
+    "nvprof": 300,
 }
 
 
