@@ -26,7 +26,7 @@ CASES = {
     "graphdef": 600,
     "tfevents": 600,
     "xplane": 600,
-    "nvprof": 600,
+    "memory_snapshot": 600,
 }
 PART = {
     "nsys_rep": 20,
@@ -38,7 +38,7 @@ PART = {
     "graphdef": 8,
     "tfevents": 8,
     "xplane": 8,
-    "nvprof": 7,
+    "memory_snapshot": 9,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
@@ -51,7 +51,7 @@ AT_ONCE = {
     "graphdef": 300,
     "tfevents": 300,
     "xplane": 300,
-    "nvprof": 300,
+    "memory_snapshot": 300,
 }
 
 

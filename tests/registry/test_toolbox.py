@@ -1,4 +1,4 @@
-"""Built-in formats use only what docs/plugins.md offers to plug-ins, and work when they are loaded as plug-ins."""
+"""TensorFlow's formats use only what docs/plugins.md offers to plug-ins, and work when they are loaded as plug-ins."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tracekit import registry
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     *("readers.tensorflow", "readers.tfevents", "readers.graphdef", "exporters.tfevents"),
-    *("readers.chrome_trace",),
-    *("readers.nvprof",),
+    *("readers.chrome_trace", "readers.memory_snapshot"),
 )
 ENTRY_POINTS = [
     importlib.metadata.EntryPoint("graphdef", "tracekit.readers.graphdef:READER", "tracekit.readers"),

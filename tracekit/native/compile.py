@@ -49,7 +49,7 @@ _MODULES = (
     "tracekit.native.lines",
     "tracekit.native.nesting",
     "tracekit.native.replay",
-    "tracekit.readers.common.tries",
+    *("tracekit.readers.common.tries", "tracekit.readers.common.pickles"),
     "tracekit.core.ops.op_names",
     "tracekit.core.rollup.cells",
     *("tracekit.readers.common.protobuf.decoding", "tracekit.readers.common.json.scanner"),

@@ -56,7 +56,7 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kineto": ("tracekit.readers.kineto", (".json", ".gz")),
     "chrome-trace": ("tracekit.readers.chrome_trace", (".json", ".gz")),
     "xplane": ("tracekit.readers.xplane", (".pb",)),
-    "nvprof": ("tracekit.readers.nvprof", (".nvvp", ".nvprof", ".sqlite", ".db")),
+    "memory-snapshot": ("tracekit.readers.memory_snapshot", (".pickle", ".pkl")),
     "graphdef": ("tracekit.readers.graphdef", (".pb", ".pbtxt", ".meta")),
     "tfevents": ("tracekit.readers.tfevents", ()),
     "parquet": ("tracekit.readers.parquet", (".parquet",)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, TypedDict
 
 TableName: TypeAlias = Literal[
+    "allocator_events",
     "api_calls",
     "capture_info",
     "contexts",
@@ -39,8 +40,10 @@ TableName: TypeAlias = Literal[
     "khr_debug_events",
     "library_calls",
     "memcpys",
+    "memory_blocks",
     "memory_events",
     "memory_pool_events",
+    "memory_segments",
     "memsets",
     "mpi_calls",
     "mpi_communicators",
@@ -247,6 +250,7 @@ ReaderName: TypeAlias = Literal[
     "dlprof-db",
     "graphdef",
     "kineto",
+    "memory-snapshot",
     "ncu-csv",
     "ncu-rep",
     "nsys-arrowdir",
