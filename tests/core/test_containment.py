@@ -5,11 +5,13 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.helpers import small_blocks
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.containment import (
     add_enclosing_range_id,
     compute_axis_positions,
     find_contained_slices,
+    find_last_containers,
     find_shortest_containers,
     list_contained_pairs,
     split_into_chains,
@@ -126,15 +128,6 @@ def test_slice_minima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
     assert got.to_list() == [min(values[a:b]) for a, b in found]
 
 
-@given(slice_lists)
-def test_covering_maxima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
-    values, found = case
-    colors = pl.Series(values[: len(found)] + [0] * (len(found) - len(values)), dtype=pl.Int64)
-    got = containment.compute_covering_maxima(colors, found_frame(found), len(values))
-    covering = [[c for c, (a, b) in zip(colors, found, strict=True) if a <= i < b] for i in range(len(values))]
-    assert got.to_list() == [max(c, default=None) for c in covering]
-
-
 @given(
     any_intervals,
     st.lists(st.tuples(st.sampled_from([7, 0]), numbers, st.integers(-2, 25) | bounds | st.none()), max_size=9),
@@ -161,3 +154,10 @@ def test_far_apart_tracks_fit_one_axis() -> None:
     day = 86_400 * 10**9
     rows = [(1, 1, 20_000 * day, 20_000 * day + 5), (2, 1, 0, 3), (2, 2, -(2**62), -(2**62) + 9), (2, 2, -(2**62), 0)]
     assert find_shortest_containers(frame(rows), by=BY).to_list() == [None, None, 3, None]
+
+
+@given(any_intervals, any_intervals)
+def test_last_containers_of_small_blocks(outer: list[Interval], inner: list[Interval]) -> None:
+    with small_blocks(3):
+        got = find_last_containers(frame(inner), frame(outer), by=BY, allow_inverted=True).to_list()
+    assert got == [max((i for i, p in enumerate(outer) if contains(p, c)), default=None) for c in inner]

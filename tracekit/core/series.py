@@ -125,6 +125,29 @@ def create_nullable_series(
     return pl.Series(pa.Array.from_buffers(kind, rows, [pa.py_buffer(validity), pa.py_buffer(values)]))
 
 
+def compute_frame_in_blocks(compute: Callable[[slice], pl.DataFrame], row_count: int) -> pl.DataFrame:
+    """Compute a frame block by block, and return it with its columns in temporary files if they are large.
+
+    Args:
+        compute: Function that returns the rows for a block of row numbers, which are at most as many as the block has.
+            All columns are integers without nulls.
+        row_count: Number of rows that are computed block by block.
+    """
+    if row_count <= sorting.BLOCK_ROWS:
+        return compute(slice(0, row_count))
+    columns: dict[str, npt.NDArray[Any]] = {}
+    count = 0
+    for block in sorting.iterate_row_blocks(row_count):
+        rows = compute(block)
+        here = slice(count, count := count + rows.height)
+        for values in rows.iter_columns():
+            array = values.to_numpy()
+            if values.name not in columns:
+                columns[values.name] = memory.allocate_zeros(row_count, array.dtype)
+            columns[values.name][here] = array
+    return pl.DataFrame([sorting.create_series(column[:count]).alias(name) for name, column in columns.items()])
+
+
 def spill_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """Write a large frame to temporary files, and return a frame that is memory-mapped from these files.
 

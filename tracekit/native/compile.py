@@ -45,6 +45,7 @@ _DATA_SECTION = 11
 _MODULES = (
     "tracekit.native.alignment",
     "tracekit.native.combinations",
+    "tracekit.native.covering",
     "tracekit.native.lanes",
     "tracekit.native.lines",
     "tracekit.native.nesting",

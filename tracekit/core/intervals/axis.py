@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
+from tracekit.core.series import compute_frame_in_blocks
 from tracekit.system import memory
 from tracekit.system.threads import map_in_order
 
@@ -79,7 +80,12 @@ class Axis(NamedTuple):
             One row per interval, in the same order: ``row`` (UInt32, row number in ``intervals``), ``track`` (number of
             the track), ``start``, ``end`` (positions). Intervals with a null track or time are omitted.
         """
-        return self._compute_positions(intervals, None)
+
+        def compute_positions_of_block(block: slice) -> pl.DataFrame:
+            positions = self._compute_positions(intervals[block], None)
+            return positions.with_columns(pl.col("row") + block.start) if block.start else positions
+
+        return compute_frame_in_blocks(compute_positions_of_block, intervals.height)
 
     def compute_nonempty_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
         """Return the positions of the intervals that are not empty, in the order of ``intervals``.

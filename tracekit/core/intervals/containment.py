@@ -6,9 +6,9 @@ anything. An interval *encloses* a point in time ``t`` if ``start_ns <= t < end_
 
 All tracks are placed on one axis (``compute_axis_positions``). Intervals are split into *chains*, in which starts and
 ends are both ascending. The intervals of a chain that are contained in a given interval are therefore a contiguous
-*slice* of the chain, whose bounds are found by binary search. ``compute_slice_minima`` and ``compute_covering_maxima``
-take log n steps over whole columns. Nested intervals form one chain per level of nesting. CUDA calls of one thread do
-not nest, so they form one chain.
+*slice* of the chain, whose bounds are found by binary search. ``compute_slice_minima`` takes log n steps over whole
+columns. Nested intervals form one chain per level of nesting. CUDA calls of one thread do not nest, so they form one
+chain.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
-from tracekit.core.series import create_nullable_series
+from tracekit.core.series import compute_frame_in_blocks, create_nullable_series
+from tracekit.native.covering import find_last_covering_slices
 from tracekit.native.nesting import compute_parents
-from tracekit.system.sorting import create_series, sort_rows
+from tracekit.system import memory
+from tracekit.system.sorting import create_series, iterate_row_blocks, sort_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
 
 # Exponent of the largest power of two that is at most the length of a slice.
 _POWER = 63 - (pl.col("stop") - pl.col("first")).bitwise_leading_zeros().cast(pl.Int64)
@@ -56,14 +60,33 @@ def split_into_chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
         Frames with the columns of ``positions``. Each row of ``positions`` is in exactly one frame. The first
         frame may have no rows.
     """
-    rest = positions.sort("start", "end", maintain_order=True)
+    start, end = (positions[c].to_numpy() for c in ("start", "end"))
+    order = sort_rows(start, end).order
+    rest = positions
+    if order is not None:
+        rest = compute_frame_in_blocks(lambda block: positions[create_series(order[block])], len(order))
     while True:
-        ascends = rest["end"] >= rest["end"].cum_max()
+        ascends = _find_ascending_rows(rest["end"].to_numpy())
         if ascends.all():
             yield rest
             return
-        yield rest.filter(ascends)
-        rest = rest.filter(~ascends)
+        yield _filter(rest, ascends)
+        rest = _filter(rest, ~ascends)
+
+
+def _filter(rows: pl.DataFrame, mask: npt.NDArray[np.bool_]) -> pl.DataFrame:
+    return compute_frame_in_blocks(lambda block: rows[block].filter(create_series(mask[block])), rows.height)
+
+
+def _find_ascending_rows(values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return whether each value is at least as large as all earlier ones."""
+    ascends = np.ones(len(values), np.bool_)
+    highest = np.int64(-1)  # positions are not negative
+    for block in iterate_row_blocks(len(values)):
+        highest_values = np.maximum(np.maximum.accumulate(values[block]), highest)
+        np.greater_equal(values[block], highest_values, out=ascends[block])
+        highest = highest_values[-1]
+    return ascends
 
 
 def find_contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
@@ -78,10 +101,14 @@ def find_contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.Da
         from the row ``first`` of the chain to the row before ``stop``. Intervals that contain no interval of the chain
         are omitted.
     """
-    first = chain["start"].search_sorted(positions["start"], side="left")
-    stop = chain["end"].search_sorted(positions["end"], side="right")
-    slices = pl.DataFrame({"row": positions["row"], "first": first.cast(pl.Int64), "stop": stop.cast(pl.Int64)})
-    return slices.filter(pl.col("first") < pl.col("stop"))
+
+    def find_slices_of_block(block: slice) -> pl.DataFrame:
+        rows = positions[block]
+        first = chain["start"].search_sorted(rows["start"], side="left").cast(pl.Int64)
+        stop = chain["end"].search_sorted(rows["end"], side="right").cast(pl.Int64)
+        return pl.DataFrame({"row": rows["row"], "first": first, "stop": stop}).filter(pl.col("first") < pl.col("stop"))
+
+    return compute_frame_in_blocks(find_slices_of_block, positions.height)
 
 
 def list_contained_pairs(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
@@ -121,42 +148,23 @@ def compute_slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
     return create_series(minima).cast(values.dtype)
 
 
-def compute_covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:
-    """Return, for each row, the largest value of the slices that cover the row.
+def find_last_covering_rows(slices: pl.DataFrame, length: int) -> npt.NDArray[np.int64]:
+    """Return, for each member of a chain of intervals, the last interval that contains it.
 
     Args:
-        values: One value per slice, without nulls.
-        slices: The bounds ``first`` and ``stop`` of slices that are not empty.
-        length: Number of rows.
+        slices: Slices of the chain, as ``find_contained_slices`` returns them, in the order of ``row``.
+        length: Number of members of the chain.
 
     Returns:
-        One value per row. It is null if no slice covers the row.
+        The ``row`` of the interval for each member. It is -1 if no interval contains the member.
     """
-    pending = slices.select("first", "stop", values.alias("value"), power=_POWER)
-    maxima = pl.repeat(None, length, dtype=values.dtype, eager=True)
-    for power in range(_find_largest_exponent(pending), -1, -1):
-        here = pending.filter(power=power)
-        ends = pl.concat([here.select("value", at="first"), here.select("value", at=pl.col("stop") - (1 << power))])
-        maxima = _update_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
-        if power:
-            maxima = pl.select(pl.max_horizontal(maxima, maxima.shift(1 << (power - 1)))).to_series()
-    return maxima
-
-
-def _find_largest_exponent(slices: pl.DataFrame) -> int:
-    """Return the largest exponent in the column ``power``, or -1 if there are no slices."""
-    return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
-
-
-def _update_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
-    """Return maxima in which new values replace smaller ones.
-
-    Args:
-        maxima: The maxima, which may be null.
-        values: The new values: ``at`` (distinct row numbers in ``maxima``) and ``value``.
-    """
-    higher = values.select(pl.max_horizontal("value", maxima.gather(values["at"]).alias("old")))
-    return maxima.scatter(values["at"], higher.to_series())
+    row, first, stop = (slices[c].to_numpy() for c in ("row", "first", "stop"))
+    last = memory.allocate_zeros(length, np.int64)
+    find_last_covering_slices(first, stop, last)
+    for block in iterate_row_blocks(length):
+        covered = np.flatnonzero(last[block] >= 0) + block.start
+        last[covered] = row[last[covered]]
+    return last
 
 
 def find_shortest_containers(
@@ -216,7 +224,7 @@ def _find_parents_of_overlapping_intervals(
     parents = []
     for chain in split_into_chains(ranked):
         others = _remove_self_from_slices(find_contained_slices(containers, chain), chain)
-        last = compute_covering_maxima(others["row"], others, chain.height)
+        last = create_nullable_series(find_last_covering_rows(others, chain.height))
         parents.append(pl.DataFrame({"row": rows.gather(chain["row"]), "parent": rows.gather(last)}))
     return pl.concat(parents)
 
@@ -227,7 +235,7 @@ def _remove_self_from_slices(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.Da
     slices = slices.join(own, on="row", how="left")
     before = slices.select("row", "first", pl.min_horizontal("stop", "own").alias("stop"))
     after = slices.select("row", (pl.col("own") + 1).alias("first"), "stop")
-    return pl.concat([before, after]).filter(pl.col("first") < pl.col("stop"))
+    return pl.concat([before, after]).filter(pl.col("first") < pl.col("stop")).sort("row")
 
 
 def _find_parents_of_equal_intervals(ordered: pl.DataFrame) -> pl.DataFrame:
@@ -251,20 +259,25 @@ def find_last_containers(
     Returns:
         One row number of ``intervals`` per item (Int64), or null if no interval contains the item.
     """
-    containers = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
     if not items.height or not intervals.height:
-        return containers
+        return pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
     items = items if allow_inverted else drop_inverted_ends(items)
     interval_positions, item_positions = compute_axis_positions(intervals, items, by=by)
+    containers = memory.allocate_zeros(items.height, np.int64)
+    for block in iterate_row_blocks(items.height):
+        containers[block] = -1
     for chain in split_into_chains(item_positions):
-        slices = find_contained_slices(interval_positions, chain)
-        last = compute_covering_maxima(slices["row"], slices, chain.height)
-        containers = containers.scatter(chain["row"], last.cast(pl.Int64))
-    return containers
+        rows = chain["row"].to_numpy()
+        last = find_last_covering_rows(find_contained_slices(interval_positions, chain), chain.height)
+        for block in iterate_row_blocks(chain.height):
+            containers[rows[block]] = last[block]
+    return create_nullable_series(containers)
 
 
 def drop_inverted_ends(intervals: pl.DataFrame) -> pl.DataFrame:
     """Replace ``end_ns`` with null where it is earlier than ``start_ns``."""
+    if not (intervals["end_ns"] < intervals["start_ns"]).any():
+        return intervals
     return intervals.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
 
