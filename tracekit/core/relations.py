@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 
 from tracekit import schemas
-from tracekit.core import intervals
-from tracekit.system.memory import drop_mapped_pages
+from tracekit.core.series import create_nullable_series
+from tracekit.system.memory import allocate_zeros
 from tracekit.system.sorting import iterate_row_blocks
+from tracekit.system.threads import map_in_order
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,9 +33,9 @@ NODES_PER_GRAPH = 1 << 32
 """The id of a node of a CUDA graph, divided by this number, is the id of its graph."""
 LAUNCH = "launch_ns"
 """Column of activities in a layered trace: the time to which the launch is moved, or null if it is not moved."""
-_SLOTS_PER_ROW, _BATCH_ROWS, _MAX_PROCESSES = 8, 1 << 16, 16
-"""Maximum number of elements per row in arrays of ids, number of rows in a batch, and maximum number of processes that
-are examined one by one."""
+_SLOTS_PER_ROW, _BATCH_ROWS, _LOOKUP_ROWS, _MAX_PROCESSES = 8, 1 << 16, 1 << 18, 16
+"""Maximum number of elements per row in arrays of ids, number of rows that are numbered or looked up at a time, and
+maximum number of processes that are examined one by one."""
 _LOW, _HIGH = pl.col(CALL[1]).min().alias("low"), pl.col(CALL[1]).max().alias("high")
 _PLACES = (STREAM, STREAM[:2], STREAM[:1])
 """Columns that may identify a process, from the most to the least specific ones."""
@@ -91,31 +92,73 @@ def find_first_row_numbers(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series
         One row number of ``table`` per row of ``keys``. It is null if the table does not contain the pair, if an id
         of the pair is null, or if the correlation id is 0, with which profilers mark events without an id.
     """
-    if not table.height or not keys.height:
-        return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
-    process, number = CALL
+    number = CALL[1]
     if (keys[number] == 0).any():
         keys = keys.with_columns(pl.when(pl.col(number) != 0).then(number))
+    return _find_row_numbers(table, keys)[0]
+
+
+def find_only_row_numbers(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series | None:
+    """Return the row of a table that contains each pair of ids, or None if several rows contain the same pair.
+
+    Args:
+        table: The columns ``process_id`` and ``correlation_id`` of the table to search.
+        keys: The same columns, with the pairs to look up. A correlation id of 0 is looked up like any other.
+    """
+    rows, has_repeats = _find_row_numbers(table, keys)
+    return None if has_repeats else rows
+
+
+def _find_row_numbers(table: pl.DataFrame, keys: pl.DataFrame) -> tuple[pl.Series, bool]:
+    """Return the first row of a table that contains each pair of ids, and whether several rows contain the same pair.
+
+    The rows are not compared if the table or ``keys`` has no rows.
+    """
+    if not table.height or not keys.height:
+        return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True), False
+    process = CALL[0]
     blocks = [
-        table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in iterate_row_blocks(table.height)
+        table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH, count=pl.len())
+        for block in iterate_row_blocks(table.height)
     ]
-    bounds = pl.concat(blocks).group_by(process).agg(pl.col("low").min(), pl.col("high").max())
+    bounds = pl.concat(blocks).group_by(process).agg(pl.col("low").min(), pl.col("high").max(), pl.col("count").sum())
     id_ranges = bounds.select(process, "low", size=pl.col("high").cast(pl.Int128) - pl.col("low") + 1)
-    size = int(id_ranges["size"].sum() or 0)
+    size, count = int(id_ranges["size"].sum() or 0), int(bounds["count"].sum())
     if size > _SLOTS_PER_ROW * (table.height + keys.height):
         numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
-        return keys.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
+        rows = keys.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
+        return rows, numbered.drop_nulls().height < count
     id_ranges = id_ranges.with_columns(pl.col("size").cast(pl.Int64))
     id_ranges = id_ranges.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
-    row_of_slot = pl.repeat(None, size, dtype=pl.UInt32, eager=True)
+    slots = _number_slots(table, id_ranges, size)
+    used = sum(int(np.count_nonzero(slots[block])) for block in iterate_row_blocks(size))
+
+    def look_up(block: slice) -> npt.NDArray[np.int64]:
+        indices = _compute_lookup_indices(keys[block], id_ranges).fill_null(size).to_numpy()
+        numbers: npt.NDArray[np.int64] = slots[indices].astype(np.int64)
+        return numbers - 1
+
+    found = allocate_zeros(keys.height, np.int64)
+    batches = [slice(start, start + _LOOKUP_ROWS) for start in range(0, keys.height, _LOOKUP_ROWS)]
+    for batch, rows_of_batch in zip(batches, map_in_order(look_up, batches), strict=True):
+        found[batch] = rows_of_batch
+    return create_nullable_series(found), used < count
+
+
+def _number_slots(table: pl.DataFrame, id_ranges: pl.DataFrame, size: int) -> npt.NDArray[np.uint32]:
+    """Return the number of the first row with each pair of ids, from 1, or 0. One more slot is always 0.
+
+    Args:
+        table: The columns ``process_id`` and ``correlation_id``.
+        id_ranges: The ids of each process, as ``_compute_lookup_indices`` describes them.
+        size: Number of slots.
+    """
+    slots = allocate_zeros(size + 1, np.uint32)
     for start in range(0, table.height, _BATCH_ROWS)[::-1]:
-        drop_mapped_pages()
-        slots = _compute_lookup_indices(table.slice(start, _BATCH_ROWS), id_ranges).to_frame()
-        backwards = slots.with_row_index("row", start).drop_nulls().reverse()
-        row_of_slot = row_of_slot.scatter(backwards["slot"], backwards["row"])
-    return intervals.map_in_threads(
-        lambda batch: row_of_slot.gather(_compute_lookup_indices(batch, id_ranges)).cast(pl.Int64), keys
-    )
+        indices = _compute_lookup_indices(table.slice(start, _BATCH_ROWS), id_ranges).fill_null(size).to_numpy()
+        slots[indices[::-1]] = np.arange(start + len(indices), start, -1, dtype=np.uint32)
+    slots[size] = 0
+    return slots
 
 
 def _compute_lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.Series:

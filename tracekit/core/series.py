@@ -148,6 +148,24 @@ def compute_frame_in_blocks(compute: Callable[[slice], pl.DataFrame], row_count:
     return pl.DataFrame([sorting.create_series(column[:count]).alias(name) for name, column in columns.items()])
 
 
+def gather_in_blocks(values: pl.Series, row_numbers: pl.Series) -> pl.Series:
+    """Return the values in the rows with the given numbers, which may be null, like ``Series.gather``.
+
+    Many integers are gathered block by block, and stored in a temporary file if they are large.
+    """
+    if len(row_numbers) <= sorting.BLOCK_ROWS or not values.dtype.is_integer():
+        return values.gather(row_numbers)
+    is_valid = memory.allocate_zeros(len(row_numbers), np.bool_)
+
+    def gather_block(block: slice) -> npt.NDArray[Any]:
+        gathered = values.gather(row_numbers[block])
+        is_valid[block] = gathered.is_not_null().to_numpy()
+        return gathered.fill_null(0).to_numpy()
+
+    result = sorting.map_blocks(gather_block, len(row_numbers), values[:0].to_numpy().dtype)
+    return create_nullable_series(result, lambda block: is_valid[block]).alias(values.name)
+
+
 def spill_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """Write a large frame to temporary files, and return a frame that is memory-mapped from these files.
 

@@ -19,11 +19,20 @@ from tracekit.core.intervals.containment import (
     compute_axis_positions,
     compute_slice_minima,
     find_contained_slices,
+    find_last_covering_rows,
     find_shortest_containers,
     list_contained_pairs,
     split_into_chains,
 )
-from tracekit.core.relations import CALL, OPERATIONS, THREAD, join_calls, list_launch_columns, move_launches
+from tracekit.core.relations import (
+    CALL,
+    OPERATIONS,
+    THREAD,
+    find_only_row_numbers,
+    join_calls,
+    list_launch_columns,
+    move_launches,
+)
 from tracekit.core.reports.names import range_tag_expr
 from tracekit.core.reports.sources import (
     read_api_calls,
@@ -39,18 +48,23 @@ from tracekit.core.reports.summary import (
     summarize_groups,
     weighted_statistics_exprs,
 )
-from tracekit.core.series import decode_categories_expr, string_ranks_expr
+from tracekit.core.series import decode_categories_expr, gather_in_blocks, string_ranks_expr
 from tracekit.core.trees import ELLIPSIS, MAX_LEVELS, compute_depths, concat_strings_from_root, skip_middle_ancestors
-from tracekit.system.sorting import create_series
+from tracekit.system.sorting import create_series, group_row_numbers, iterate_row_blocks, map_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
 
     from tracekit.core.reports.report import Frames, Request
+    from tracekit.system.sorting import GroupedRows
 
 _STYLE = pl.when(pl.col("kind") == "push_pop").then(pl.lit("PushPop")).otherwise(pl.lit("StartEnd")).alias("style")
 _TAG = pl.concat_str(pl.col("domain").cast(pl.String), pl.lit(":"), pl.col("name").cast(pl.String)).alias("tag")
 _MAX_PAIRS_PER_KERNEL = 4
+_PAIRS_AT_ONCE = 1 << 21
+"""Number of pairs of a range and a kernel that are in memory at a time, unless one group of ranges has more."""
 _COPIES = pl.len().cast(pl.Int64)
 CHILDREN = pl.len().alias("children")
 
@@ -90,8 +104,14 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     """
     ranges = read_attributable_ranges(request.frames).collect()
     kernels, calls = pl.collect_all([_read_kernel_durations(request), read_api_calls(request.frames)])
-    sums = _summarize_repeated_kernels if _has_repeated_calls(kernels, calls) else _summarize_kernels
-    grouped = pl.concat(sums(ranges, kernels, calls), how="diagonal").lazy()
+    rows = find_only_row_numbers(calls.select(CALL), kernels.select(CALL))
+    if rows is not None:
+        sums = _summarize_kernels(ranges, _add_columns_of_calls(kernels.with_row_index("kernel"), calls, rows))
+    elif _has_repeated_calls(kernels, calls):
+        sums = _summarize_repeated_kernels(ranges, kernels, calls)
+    else:
+        sums = _summarize_kernels(ranges, _join_kernels_to_calls(kernels.with_row_index("kernel"), calls))
+    grouped = pl.concat(sums, how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
     order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), string_ranks_expr(pl.col("name"))]
     descending = [False, False, False, True, False, False]
@@ -220,23 +240,71 @@ def _join_kernels_to_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.Dat
     return move_launches(joined.drop(CALL).rename({"caller": "process_id"}))
 
 
-def _summarize_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
+def _add_columns_of_calls(kernels: pl.DataFrame, calls: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
+    """Return the result of ``_join_kernels_to_calls``, given the row of the only call of each kernel."""
+    columns = [calls[c] for c in ("process_id", "thread_id", "start_ns", "end_ns")]
+    return move_launches(kernels.drop(CALL).hstack([gather_in_blocks(column, rows) for column in columns]))
+
+
+def _summarize_kernels(ranges: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFrame]:
     """Summarize the durations of kernels by name, separately for kernels inside and outside of NVTX ranges.
+
+    The pairs of a range and a kernel are listed for some groups of ranges at a time.
+
+    Args:
+        ranges: The NVTX ranges.
+        launches: The kernels with their API calls, as ``_join_kernels_to_calls`` returns them.
 
     Returns:
         Two frames: the kernels inside of ranges, by group of ranges and kernel name, and the kernels outside of all
         ranges, by thread and kernel name.
     """
-    launches = _join_kernels_to_calls(kernels.with_row_index("kernel"), calls)
-    pairs = pair_ranges_with_launches(ranges, launches)
-    groups, group = _group_ranges(ranges, pairs["row"])
-    owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
-    owned = owned.with_columns(pairs["row"].alias("range"), group)
+    range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
+    chains = list(split_into_chains(launch_positions))
+    slices = [find_contained_slices(range_positions, chain) for chain in chains]
+    groups, group = _group_ranges(ranges, [rows["row"] for rows in slices])
     statistics = [*statistics_exprs("duration_ns"), pl.col("kernel").n_unique().alias("kernels")]
-    inside = owned.group_by("group", "name").agg(*statistics, pl.col("range").n_unique().alias("ranges"))
-    alone = launches.with_row_index("member").join(pairs.select("member"), on="member", how="anti")
+    inside = []
+    for batch in _iterate_slices_of_groups(slices, group, groups.height):
+        pairs = pl.concat([list_contained_pairs(*each) for each in zip(batch, chains, strict=True)])
+        owned = launches.select(pl.col("kernel", "name", "duration_ns").gather(pairs["member"]))
+        owned = owned.with_columns(range=pairs["row"], group=create_series(group[pairs["row"]]))
+        inside.append(owned.group_by("group", "name").agg(*statistics, pl.col("range").n_unique().alias("ranges")))
+    is_alone = np.ones(launches.height, np.bool_)
+    for rows, chain in zip(slices, chains, strict=True):
+        is_alone[chain["row"].to_numpy()[find_last_covering_rows(rows, chain.height) >= 0]] = False
+    alone = launches.select("kernel", "name", "duration_ns", *THREAD).filter(create_series(is_alone))
     outside = alone.group_by(*THREAD, "name").agg(*statistics, pl.lit(0, pl.UInt32).alias("ranges"))
-    return [inside.join(groups, on="group", how="left").drop("group"), outside]
+    return [pl.concat(inside).join(groups, on="group", how="left").drop("group"), outside]
+
+
+def _iterate_slices_of_groups(
+    slices: Sequence[pl.DataFrame], group: npt.NDArray[np.uint32], group_count: int
+) -> Iterator[list[pl.DataFrame]]:
+    """Yield the slices of some groups of ranges at a time, which are those of about ``_PAIRS_AT_ONCE`` pairs.
+
+    Args:
+        slices: The slices of launches that ranges contain, for each chain of launches.
+        group: Number of the group of each range.
+        group_count: Number of groups.
+    """
+    pairs = np.zeros(group_count, np.int64)
+    for rows in slices:
+        for block in iterate_row_blocks(rows.height):
+            sizes = rows[block].select(pl.col("stop") - pl.col("first")).to_series()
+            pairs += np.bincount(group[rows["row"][block]], sizes, group_count).astype(np.int64)
+    batch_of_group = (np.cumsum(pairs) - pairs) // _PAIRS_AT_ONCE
+    batch_count = int(batch_of_group.max(initial=0)) + 1
+
+    def order_by_batch(rows: pl.DataFrame) -> GroupedRows:
+        return group_row_numbers(lambda block: batch_of_group[group[rows["row"][block]]], rows.height, batch_count)
+
+    ordered = [order_by_batch(rows) for rows in slices]
+    for batch in range(batch_count):
+        yield [
+            rows[create_series(order[starts[batch] : starts[batch + 1]])]
+            for rows, (order, starts) in zip(slices, ordered, strict=True)
+        ]
 
 
 def _summarize_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
@@ -251,9 +319,10 @@ def _summarize_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, cal
     launches = launches.with_columns(copies=pl.col("kernel_copies") * pl.col("call_copies").fill_null(1))
     launches = launches.sort("duration_ns")
     pairs = pair_ranges_with_launches(ranges, launches).sort("member")
-    groups, group = _group_ranges(ranges, pairs["row"])
+    groups, group = _group_ranges(ranges, [pairs["row"]])
+    group_of_pair = create_series(group[pairs["row"]]).alias("group")
     owned = launches.select("kernel", "name", "duration_ns", "kernel_copies", "copies")[pairs["member"]]
-    owned = owned.with_columns(pairs["row"].alias("range"), group, ranges["range_copies"].gather(pairs["row"]))
+    owned = owned.with_columns(pairs["row"].alias("range"), group_of_pair, ranges["range_copies"].gather(pairs["row"]))
     owned = owned.with_columns(pl.col("copies") * pl.col("range_copies"))
     copies = pl.col("kernel_copies").filter(pl.col("kernel").is_first_distinct()).sum()
     range_count = pl.col("range_copies").filter(pl.col("range").is_first_distinct()).sum()
@@ -266,25 +335,34 @@ def _summarize_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, cal
     return [inside.join(groups, on="group", how="left").drop("group"), outside]
 
 
-def _group_ranges(ranges: pl.DataFrame, range_rows: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+def _group_ranges(ranges: pl.DataFrame, used: Sequence[pl.Series]) -> tuple[pl.DataFrame, npt.NDArray[np.uint32]]:
     """Group ranges by name, kind and thread.
 
     Args:
         ranges: The NVTX ranges.
-        range_rows: Row numbers of ranges, which may repeat.
+        used: Columns of the row numbers of the ranges to group, which may repeat.
 
     Returns:
         A frame with one row per group (``group``, ``tag``, ``kind``, the columns of the thread and ``tag_order``), and
-        a column ``group`` with the number of the group of each range in ``range_rows``.
+        the number of the group of each range, which is 0 for the other ranges.
     """
-    used = range_rows.unique()
-    tagged = ranges[used].select(range_tag_expr(), "kind", *THREAD, used.alias("range"))
-    groups = tagged.group_by("tag", "kind", *THREAD).agg("range").sort(string_ranks_expr(pl.col("tag")))
+    is_used = np.zeros(ranges.height, np.bool_)
+    for numbers_of_ranges in used:
+        is_used[numbers_of_ranges.to_numpy()] = True
+    keys, named = ["tag", "kind", *THREAD], ["domain", "name", "kind", *THREAD]
+    rows = ranges.select(named)
+    blocks = [rows[b].filter(create_series(is_used[b])).unique() for b in iterate_row_blocks(rows.height)]
+    distinct = pl.concat([rows.clear(), *blocks]).unique()
+    tagged = distinct.with_columns(range_tag_expr())
+    groups = tagged.select(keys).unique().sort(string_ranks_expr(pl.col("tag")))
     groups = groups.with_columns(pl.col("tag").rle_id().alias("tag_order")).with_row_index("group")
-    members = groups.select("group", "range").explode("range")
-    group = np.zeros(ranges.height, np.uint32)
-    group[members["range"]] = members["group"]
-    return groups.drop("range"), create_series(group[range_rows]).alias("group")
+    numbers = tagged.join(groups, on=keys, nulls_equal=True).select(*named, "group")
+
+    def find_groups(block: slice) -> npt.NDArray[np.uint32]:
+        joined = rows[block].join(numbers, on=named, how="left", nulls_equal=True, maintain_order="left")
+        return joined["group"].fill_null(0).to_numpy()
+
+    return groups, map_blocks(find_groups, rows.height, np.uint32)
 
 
 def pair_ranges_with_launches(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
