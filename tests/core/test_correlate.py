@@ -17,7 +17,7 @@ from tracekit.core import correlate, trees
 from tracekit.core.correlate import MAX_PATH_LEVELS, Correlation, build_range_paths
 from tracekit.core.relations import ACTIVITIES, find_first_row_numbers
 from tracekit.plan.stages import list_columns_for_correlation
-from tracekit.system import memory
+from tracekit.system import memory, sorting
 
 ADDED = [
     c
@@ -174,9 +174,9 @@ def ranges_around(tables: dict[str, pl.DataFrame]) -> list[list[dict]]:
     return [nested(open_ranges(c, ranges, "push_pop", ("process_id", "thread_id"))) for c in calls]
 
 
-@given(crossings(), st.sampled_from([1, 2, 3, MAX_PATH_LEVELS]))
-def test_projections_on_streams_count_what_was_launched_inside_the_outermost_ranges(tables, levels: int) -> None:
-    with mock.patch.object(correlate, "MAX_PATH_LEVELS", levels):
+@given(crossings(), st.sampled_from([1, 2, 3, MAX_PATH_LEVELS]), st.sampled_from([2, 1 << 20]))
+def test_projections_on_streams_count_what_was_launched_inside_the_outermost_ranges(tables, levels, rows) -> None:
+    with mock.patch.object(correlate, "MAX_PATH_LEVELS", levels), mock.patch.object(sorting, "BLOCK_ROWS", rows):
         projected = Correlation(declared(**tables)).compute_projections()
     inside = defaultdict(list)
     for kernel, around in zip(tables["kernels"].to_dicts(), ranges_around(tables), strict=True):

@@ -41,12 +41,13 @@ from tracekit.core.relations import (
     list_launch_columns,
 )
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
+from tracekit.system import sorting
 from tracekit.system.memory import allocate_zeros, drop_mapped_pages
 from tracekit.system.sorting import create_series, iterate_row_blocks, sort_rows, take
 from tracekit.system.threads import unlocked_property
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Frames = Callable[[str], pl.LazyFrame]
 
@@ -133,18 +134,19 @@ class Correlation:
     def compute_projections(self) -> pl.DataFrame:
         """Return the table ``nvtx_projections``: one row per NVTX range and stream that ran its activities."""
         launches = pl.concat([spill_frame(self.activities(t).read_launches_by_stream()) for t in ACTIVITIES])
-        totals = pl.concat(
-            [
-                self.ranges.compute_push_pop_stream_totals(launches),
-                self.ranges.compute_start_end_stream_totals(launches),
-            ]
-        )
-        ordered = totals.sort("row", *STREAM)
+        totals = [
+            *self.ranges.compute_push_pop_stream_totals(launches),
+            self.ranges.compute_start_end_stream_totals(launches),
+        ]
         columns = ["range_id", "process_id", "kind", "thread_id", "domain_id", "domain", "name"]
         described = (
             self.frames("nvtx_ranges").select(columns).collect().with_columns(depth=self.ranges.compute_column("depth"))
         )
-        return ordered.drop("row").hstack(described.select(pl.all().gather(ordered["row"])))
+        parts = [
+            spill_frame(part.drop("row").hstack(described.select(pl.all().gather(part["row"]))))
+            for part in _merge_stream_totals(totals, self.ranges.range_count)
+        ]
+        return pl.concat(parts, rechunk=False)
 
     @unlocked_property
     def _gpu_projection(self) -> pl.DataFrame:
@@ -335,21 +337,35 @@ class Ranges:
             }
         )
 
-    def compute_push_pop_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Return the number and total duration of the activities that each push/pop range launched on each stream.
+    def compute_push_pop_stream_totals(self, launches: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Yield the number and total duration of the activities that each push/pop range launched on each stream.
 
         A launch counts for the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch. Unless ranges cross,
-        these are an innermost range and its ancestors. Launches with the same innermost range and the same number of
-        open ranges have the same open ranges. Their totals are therefore rolled up together.
+        these are an innermost range and its ancestors.
 
         Args:
             launches: The launches, as ``Activities.read_launches_by_stream`` returns them.
 
-        Returns:
-            One row per range and stream: ``row`` (row number in ``nvtx_ranges``), the columns of ``STREAM``,
-            ``start_ns`` (first start), ``end_ns`` (last end), ``gpu_op_count``, ``gpu_time_ns``.
+        Yields:
+            The totals of a block of launches, with one row per range and stream: ``row`` (row number in
+            ``nvtx_ranges``, in ascending order), the columns of ``STREAM``, ``start_ns`` (first start), ``end_ns``
+            (last end), ``gpu_op_count``, ``gpu_time_ns``.
         """
-        inside = self._add_levels(launches).drop_nulls("row")
+        nearest = trees.find_nearest_matching_rows(self.parent, self.depth <= MAX_PATH_LEVELS)
+        for block in iterate_row_blocks(launches.height):
+            yield spill_frame(self._compute_stream_totals_of_block(launches[block], nearest))
+
+    def _compute_stream_totals_of_block(self, launches: pl.DataFrame, nearest: pl.Series) -> pl.DataFrame:
+        """Return a block of ``compute_push_pop_stream_totals``.
+
+        Launches with the same innermost range and the same number of open ranges have the same open ranges. Their
+        totals are therefore rolled up together.
+
+        Args:
+            launches: Some launches.
+            nearest: The nearest range of each range that is at most ``MAX_PATH_LEVELS`` deep.
+        """
+        inside = self._add_levels(launches, nearest).drop_nulls("row")
         direct = _sum_by_stream(inside, pl.len().cast(pl.Int64), _DURATION.sum())
         levels = direct.partition_by("level", as_dict=True)
         by_level = [direct.clear()]
@@ -357,18 +373,14 @@ class Ranges:
             below = by_level[-1]
             below = below.with_columns(row=self._find_outer_ranges(below), level=pl.lit(level, pl.Int32))
             by_level.append(_sum_by_stream(pl.concat([levels.get((level,), direct.clear()), below])))
-        summed = pl.concat(by_level)
-        if self.nesting.has_crossings:
-            summed = _sum_by_stream(summed.with_columns(level=pl.lit(0, pl.Int32)))
-        summed = summed.drop("level", "api_start_ns")
-        return summed.with_columns(row=self.push_pop_ranges["row"].gather(summed["row"]))
+        summed = pl.concat(by_level).drop("level", "api_start_ns")
+        return summed.with_columns(row=self.push_pop_ranges["row"].gather(summed["row"])).sort("row")
 
-    def _add_levels(self, launches: pl.DataFrame) -> pl.DataFrame:
+    def _add_levels(self, launches: pl.DataFrame, nearest: pl.Series) -> pl.DataFrame:
         """Add the columns ``row`` and ``level`` to launches: the innermost open range, and the number of open ranges.
 
         Only the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch are considered.
         """
-        nearest = trees.find_nearest_matching_rows(self.parent, self.depth <= MAX_PATH_LEVELS)
         row = nearest.gather(launches["range_row"])
         levels = launches.with_columns(row=row, level=self.depth.gather(row))
         if not self.nesting.has_crossings:
@@ -412,7 +424,7 @@ class Ranges:
     def compute_start_end_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the number and total duration of the activities launched during each start/end range, by stream.
 
-        Only launches of the process of the range are included. The columns are those of
+        Only launches of the process of the range are included. The columns and their order are those of
         ``compute_push_pop_stream_totals``.
         """
         if not self.start_end_ranges.height:
@@ -789,6 +801,23 @@ def _sum_by_stream(
         gpu_op_count=count,
         gpu_time_ns=time,
     )
+
+
+def _merge_stream_totals(parts: Sequence[pl.DataFrame], range_count: int) -> Iterator[pl.DataFrame]:
+    """Yield the sums of totals by range and stream, in the order of ranges and streams, for some ranges at a time.
+
+    Args:
+        parts: At least one frame as ``Ranges.compute_push_pop_stream_totals`` yields them. A range and a stream may
+            have a row in several frames.
+        range_count: Number of ranges.
+    """
+    rows = sum(part.height for part in parts)
+    ranges_at_once = max(range_count * sorting.BLOCK_ROWS // max(rows, 1), 1)
+    totals = (pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("gpu_op_count", "gpu_time_ns").sum())
+    for first in range(0, max(range_count, 1), ranges_at_once):
+        slices = (np.searchsorted(part["row"].to_numpy(), [first, first + ranges_at_once]) for part in parts)
+        here = pl.concat([part[start:stop] for part, (start, stop) in zip(parts, slices, strict=True)])
+        yield here.group_by("row", *STREAM).agg(*totals).sort("row", *STREAM)
 
 
 def _sum_slices(values: pl.Series, slices: pl.DataFrame) -> pl.Series:

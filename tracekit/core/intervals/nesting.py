@@ -153,8 +153,8 @@ class NestingIndex:
             time_column: Name of the column with the times in ns.
         """
         at = self.axis.compute_point_positions(points, time_column)
-        starts, ends = create_series(self.start), create_series(self.end).sort()
-        started, ended = search_sorted(starts, at, "right"), search_sorted(ends, at, "right")
+        started = search_sorted(create_series(self.start), at, "right")
+        ended = search_sorted(self._sorted_ends, at, "right")
         return replace_with_null_unless(at.is_not_null(), started - ended).fill_null(0)
 
     def find_next_enclosing(self, points: pl.DataFrame, time_column: str, inner_rows: pl.Series) -> pl.Series:
@@ -227,6 +227,10 @@ class NestingIndex:
         empty = (self.intervals["end_ns"] <= self.intervals["start_ns"]).arg_true()
         starts = self.intervals[empty]
         return empty.to_numpy(), self.find_innermost(starts, "start_ns").fill_null(-1).to_numpy()
+
+    @unlocked_property
+    def _sorted_ends(self) -> pl.Series:
+        return create_series(sort_rows(self.end).keys[0])
 
     @unlocked_property
     def _end_tree(self) -> MaximumTree:
