@@ -138,11 +138,11 @@ def _find_row_numbers(table: pl.DataFrame, keys: pl.DataFrame) -> tuple[pl.Serie
         numbers: npt.NDArray[np.int64] = slots[indices].astype(np.int64)
         return numbers - 1
 
-    found = allocate_zeros(keys.height, np.int64)
+    row_numbers = allocate_zeros(keys.height, np.int64)
     batches = [slice(start, start + _LOOKUP_ROWS) for start in range(0, keys.height, _LOOKUP_ROWS)]
     for batch, rows_of_batch in zip(batches, map_in_order(look_up, batches), strict=True):
-        found[batch] = rows_of_batch
-    return create_nullable_series(found), used < count
+        row_numbers[batch] = rows_of_batch
+    return create_nullable_series(row_numbers), used < count
 
 
 def _number_slots(table: pl.DataFrame, id_ranges: pl.DataFrame, size: int) -> npt.NDArray[np.uint32]:
