@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tests.fuzz.changes import edge, of_bytes, of_message, varint
-from tests.readers.test_xplane import DATA
+from tests.readers.test_xplane import DATA, TPU
 
 FORMAT, SUFFIX = "xplane", ".xplane.pb"
 FIRST = 24
@@ -58,7 +58,8 @@ def many(file: bytes, dice: random.Random) -> bytes:
 def made(case: int) -> tuple[str, bytes]:
     ways = (whole_file, body, truncated, messages, messages, lies, many)
     mutate = ways[case % len(ways)]
-    return mutate.__name__, mutate(DATA, random.Random(case))
+    data = TPU.read_bytes() if case % 2 else DATA
+    return mutate.__name__, mutate(data, random.Random(case))
 
 
 def unharmed() -> bytes:

@@ -23,6 +23,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.readers.xplane.capture import ProfileCapture
@@ -67,10 +68,15 @@ def open_capture(source: Source) -> ProfileCapture:
     return read_profile(source)
 
 
+_redact = create_lazy_function("tracekit.readers.redaction.xplane", "redact")
+
 READER = Reader(
     "xplane",
     "Profile of XLA (JAX, TensorFlow) with kernels of GPUs and TPUs (.xplane.pb)",
     (".pb",),
     sniff,
     open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
 )

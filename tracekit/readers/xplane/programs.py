@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = "xla_profile"
 METADATA = "/host:metadata"
 """Name of the plane that contains the programs."""
-_HLO, _PROGRAM_ID = "Hlo Proto", "program_id"
+PROGRAM, _PROGRAM_ID = "Hlo Proto", "program_id"
 _TYPES = {
     1: "pred",
     2: "s8",
@@ -83,7 +83,7 @@ def iterate_programs(planes: Iterable[Plane]) -> Iterator[CompiledProgram]:
         encoded, names = plane.event_names.metadata, plane.event_names.texts.to_pylist()
         values = EventValues.of_messages(plane, encoded.starts, encoded.stops, METADATA_VALUES)
         ids, has_id = values.get_integers(_PROGRAM_ID)
-        for row, start, stop in values.find_bytes(_HLO):
+        for row, start, stop in values.find_bytes(PROGRAM):
             module = parse(message, plane.buffer.data.data[start:stop], "a compiled program").hlo_module
             yield CompiledProgram(
                 int(ids[row]) if has_id[row] else _parse_id(names[row], int(plane.event_names.ids[row])), module

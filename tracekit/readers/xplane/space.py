@@ -33,7 +33,7 @@ GZIP = b"\x1f\x8b"
 _PLANES, _ERRORS, _WARNINGS = 1, 2, 3
 _PLANE_NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_VALUES = 2, 3, 4, 5, 6
 _KEY, _ENTRY = 1, 2
-_METADATA_NAME = 2
+METADATA_NAME = 2
 _LINE_ID, _LINE_NAME, _TIMESTAMP, _EVENTS = 1, 2, 3, 4
 _METADATA_ID, _OFFSET, _DURATION, _OCCURRENCES = 1, 2, 3, 5
 _EVENT_BYTES, _LINE_BYTES, _METADATA_BYTES = 192, 512, 256
@@ -187,7 +187,7 @@ class Plane:
         keys, starts, stops = keys[valid], starts[valid], stops[valid]
         rows = np.argsort(keys, kind="stable")
         rows = rows[np.append(keys[rows][1:] != keys[rows][:-1], True)[: len(rows)]]
-        names = decode(self.buffer, starts, stops, {_METADATA_NAME}).get(_METADATA_NAME)
+        names = decode(self.buffer, starts, stops, {METADATA_NAME}).get(METADATA_NAME)
         texts = read_strings(self.buffer, names, len(starts)).fill_null("").take(build_number_array(rows))
         return Names(keys[rows], texts, Occurrences(rows, starts[rows], stops[rows]))
 

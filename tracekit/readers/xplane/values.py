@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import build_number_array, compact_dictionary
 from tracekit.readers.common.protobuf.decoding import Occurrences, decode, find_occurrences
-from tracekit.readers.xplane.space import read_integers, read_spans, read_strings
+from tracekit.readers.xplane.space import METADATA_NAME, read_integers, read_spans, read_strings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -106,6 +106,22 @@ class EventValues:
         rows = rows[valid[rows]]
         columns = (self.rows[rows], starts[rows], stops[rows])
         return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def find_texts(self, name: str) -> list[tuple[int, int]]:
+        """Return the start and end offset of all strings with a name, which the values contain or refer to."""
+        rows = self._find(name)
+        starts, stops, valid = read_spans(self._fields, _TEXT, len(self.rows))
+        inline = rows[valid[rows]]
+        references, is_reference = self._take_integers(_REFERENCE, rows)
+        positions, known = self._plane.value_names.find(references[is_reference])
+        metadata = self._plane.value_names.metadata
+        used = np.sort(positions[known])
+        order = used[np.argsort(metadata.starts[used], kind="stable")]
+        fields = decode(self._plane.buffer, metadata.starts[order], metadata.stops[order], {METADATA_NAME})
+        begins, ends, has_name = read_spans(fields, METADATA_NAME, len(order))
+        first = np.append(starts[inline], begins[has_name])
+        last = np.append(stops[inline], ends[has_name])
+        return [*zip(first.tolist(), last.tolist(), strict=True)]
 
     def has(self, name: str) -> Mask:
         """Return a mask of the messages that have a value with a name."""
