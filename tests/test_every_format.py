@@ -26,6 +26,8 @@ FILES = {
     "rocpd": ["rocm/train_results.db"],
     "rpd": ["rocm/train.rpd"],
     "memory-snapshot": ["memory_snapshot/oom.pickle", "memory_snapshot/ring.pickle"],
+    "rocprofv3-json": ["rocm/train_results.json"],
+    "rocprof-csv": ["rocm/csv"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -20,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures" / "rocm"
 PUBLIC = ROOT.parent / "shared" / "corpus" / "makers" / "rocm"
 ROCPD, RPD = FIXTURES / "train_results.db", FIXTURES / "train.rpd"
+JSON, CSV = FIXTURES / "train_results.json", FIXTURES / "csv"
 ROCPD_FILES = [
     "HGLiu1998__batched_gemm/37ca13315e70/28_results.db",
     "HGLiu1998__batched_gemm/trace_20251121_0800/4ebf2d55103f/15_results.db",
@@ -136,17 +139,33 @@ def test_devices_are_the_agents_that_are_gpus() -> None:
     assert rows(ROCPD, "devices", *units) == [(64, 32, 65_536, "0000:0c:00.0"), (64, 32, 65_536, "0000:1c:00.0")]
 
 
-def test_the_same_run_is_read_from_every_format() -> None:
+@pytest.mark.parametrize("path", [RPD, JSON, CSV], ids=["rpd", "json", "csv"])
+def test_the_same_run_is_read_from_every_format(path: Path) -> None:
     columns = (*EVENT, "name", "short_name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-    assert rows(RPD, "kernels", *columns) == rows(ROCPD, "kernels", *columns)
-    assert rows(RPD, "memcpys", *EVENT, "bytes", "copy_kind") == rows(ROCPD, "memcpys", *EVENT, "bytes", "copy_kind")
-    calls = ("start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "name")
-    assert rows(RPD, "api_calls", *calls) == rows(ROCPD, "api_calls", *calls)
-    assert rows(RPD, "nvtx_marks", "timestamp_ns", "name") == rows(ROCPD, "nvtx_marks", "timestamp_ns", "name")
+    assert rows(path, "kernels", *columns) == rows(ROCPD, "kernels", *columns)
+    copies = (*EVENT, "copy_kind") if path == CSV else (*EVENT, "copy_kind", "bytes")
+    assert rows(path, "memcpys", *copies) == rows(ROCPD, "memcpys", *copies)
+    calls = ("start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "api", "name")
+    assert rows(path, "api_calls", *calls) == rows(ROCPD, "api_calls", *calls)
+    marks = ("timestamp_ns", "process_id", "thread_id", "domain_id", "name")
+    assert rows(path, "nvtx_marks", *marks) == rows(ROCPD, "nvtx_marks", *marks)
+    ranges = ("start_ns", "end_ns", "process_id", "thread_id", "domain_id", "name", "kind")
+    steps = [row for row in rows(path, "nvtx_ranges", *ranges) if str(row[-2]).startswith("step")]
+    assert steps == rows(ROCPD, "nvtx_ranges", *ranges)
+    if path != RPD:
+        resources = ("stream_id", "registers_per_thread", "local_memory_per_thread_bytes")
+        assert rows(path, "kernels", *resources) == rows(ROCPD, "kernels", *resources)
+        metrics = ("start_ns", "end_ns", "device_id", "range_name", "metric", "value")
+        assert rows(path, "profiler_metrics", *metrics) == rows(ROCPD, "profiler_metrics", *metrics)
+        events = ("timestamp_ns", "process_id", "operation", "device_id", "address", "bytes", "memory_kind")
+        assert rows(path, "memory_events", *events) == rows(ROCPD, "memory_events", *events)
+        devices = ("device_id", "name", "chip", "sm_count", "compute_major", "threads_per_warp", "bus_location")
+        assert rows(path, "devices", *devices) == rows(ROCPD, "devices", *devices)
+        assert rows(path, "threads", "process_id", "thread_id") == rows(ROCPD, "threads", "process_id", "thread_id")
 
 
 def test_kernels_belong_to_their_calls_and_ranges() -> None:
-    for path in (ROCPD, RPD):
+    for path in (ROCPD, RPD, JSON, CSV):
         with tk.load(path) as trace:
             kernels = trace.correlate().frame("kernels").select("api_call_id", "range_path").collect()
         assert kernels["api_call_id"].null_count() == 0
@@ -189,9 +208,8 @@ def test_processes_of_a_merged_database_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_private_text_is_in_no_table() -> None:
-    content = ROCPD.read_bytes()
-    assert all(text.encode() in content for text in PRIVATE)
-    for path in (ROCPD, RPD):
+    for path in (ROCPD, JSON):
+        assert all(text.encode() in path.read_bytes() for text in PRIVATE)
         with tk.load(path) as trace:
             for name in trace.tables:
                 text = trace.frame(name).collect().write_csv()
@@ -249,8 +267,70 @@ def test_columns_of_other_versions_may_be_missing(tmp_path: Path) -> None:
 def test_fixtures_are_what_the_program_writes(tmp_path: Path) -> None:
     program = ROOT / "fixtures" / "programs" / "gen_rocm.py"
     subprocess.run([sys.executable, program, tmp_path], check=True)
+    for path in (JSON, *CSV.iterdir()):
+        assert (tmp_path / path.relative_to(FIXTURES)).read_bytes() == path.read_bytes()
     for path in (ROCPD, RPD):
         assert list(sqlite3.connect(tmp_path / path.name).iterdump()) == list(sqlite3.connect(path).iterdump())
+
+
+def test_json_of_several_processes_and_gzipped(tmp_path: Path) -> None:
+    (tool,) = json.loads(JSON.read_bytes())["rocprofiler-sdk-tool"]
+    other = json.loads(json.dumps(tool))
+    other["metadata"]["pid"] = 4243
+    other["kernel_symbols"][0]["formatted_kernel_name"] = "other"
+    path = tmp_path / "two_results.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"rocprofiler-sdk-tool": [tool, other]}, indent=1).encode()))
+    with tk.load(path) as trace:
+        assert trace.format == "rocprofv3-json"
+        kernels = trace.correlate().frame("kernels").collect()
+    assert kernels["api_call_id"].n_unique() == kernels.height == 80
+    assert dict(kernels.filter(pl.col("name") == "other")["process_id"].value_counts().rows()) == {4243: 8}
+
+
+def test_a_truncated_json_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    path, content = tmp_path / "cut_results.json", JSON.read_bytes()
+    path.write_bytes(content[: content.index(b'"hip_api"') - 400])
+    with pytest.warns(tk.errors.TracekitWarning, match="read up to the last whole record"), tk.load(path) as trace:
+        assert 30 <= trace.count("kernels") < 40
+    path.write_bytes(content[:200])
+    with pytest.raises(CorruptTraceError, match=r"no records of rocprofv3\nHint: copy"):
+        tk.load(path)
+
+
+def test_old_counters_have_the_times_of_their_kernels(tmp_path: Path) -> None:
+    folder = shutil.copytree(CSV, tmp_path / "csv")
+    counters = pl.read_csv(folder / "4242_counter_collection.csv")
+    counters.drop("Start_Timestamp", "End_Timestamp").write_csv(folder / "4242_counter_collection.csv")
+    metrics = ("start_ns", "range_name", "value")
+    assert rows(folder, "profiler_metrics", *metrics) == rows(CSV, "profiler_metrics", *metrics)
+    (folder / "4242_kernel_trace.csv").unlink()
+    with tk.load(folder) as trace:
+        assert trace.count("profiler_metrics") == trace.count("kernels") == 0
+        assert trace.undecoded["counters of kernels without times"].count == 40
+
+
+def test_kernels_are_those_of_counters_if_no_others_were_traced(tmp_path: Path) -> None:
+    file = shutil.copy(CSV / "4242_counter_collection.csv", tmp_path / "file.csv")
+    columns = ("process_id", "correlation_id", "name", "registers_per_thread")
+    assert rows(Path(file), "kernels", *columns) == rows(CSV, "kernels", *columns)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '"HIP_RUNTIME_API","hipMalloc",soon,2\n',
+            "could not parse",
+        ),
+        ('"HIP_RUNTIME_API","hipMalloc",1,2,3\n', "more fields"),
+        ('"HIP_RUNTIME_API","hipMalloc",1\n', "end_ns"),
+    ],
+)
+def test_damaged_lines_are_errors_of_the_file(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "1_hip_api_trace.csv"
+    path.write_text('"Domain","Function","Start_Timestamp","End_Timestamp"\n' + content)
+    with pytest.raises(CorruptTraceError, match=rf"hip_api_trace\.csv: .*{message}"), tk.load(path) as trace:
+        trace.frame("api_calls").collect()
 
 
 @pytest.mark.parametrize("name", ROCPD_FILES)
@@ -305,3 +385,65 @@ def test_public_rpd_equals_its_views(name: str) -> None:
     totals = {n: (count, total // 1000) for n, count, total in top.rows()}
     named = {n: v for n, *v in query(path, "SELECT Name, TotalCalls, TotalDuration FROM top") if n in totals}
     assert totals == {n: tuple(v) for n, v in named.items()}
+
+
+def test_public_json_equals_its_records() -> None:
+    path = public("AMD-AGI__TraceLens/908_results.json.gz")
+    (tool,) = json.loads(gzip.decompress(path.read_bytes()))["rocprofiler-sdk-tool"]
+    names = {symbol["kernel_id"]: symbol["formatted_kernel_name"] for symbol in tool["kernel_symbols"]}
+    gpus = {a["id"]["handle"]: a["logical_node_type_id"] for a in tool["agents"] if a["type"] == 2}
+    expected = [
+        (
+            *(record["start_timestamp"], record["end_timestamp"], record["correlation_id"]["internal"]),
+            *(gpus[launch["agent_id"]["handle"]], names[launch["kernel_id"]].removesuffix(".kd")),
+            *(launch["grid_size"][axis] // launch["workgroup_size"][axis] for axis in "xyz"),
+            launch["group_segment_size"],
+        )
+        for record in tool["buffer_records"]["kernel_dispatch"]
+        for launch in [record["dispatch_info"]]
+    ]
+    with tk.load(path) as trace:
+        origin = int(trace.info["origin_clock_ns"])
+        sizes = ("grid_x", "grid_y", "grid_z", "shared_memory_executed_bytes")
+        kernels = trace.frame("kernels").select(
+            pl.col("start_ns", "end_ns") + origin, "correlation_id", "device_id", "name", *sizes
+        )
+        assert kernels.collect().rows() == sorted(expected, key=lambda row: row[0])
+        assert trace.frame("processes").collect()["process_id"].to_list() == [908]
+        assert set(trace.frame("devices").collect()["name"]) == {"AMD Instinct MI350X"}
+
+
+@pytest.mark.parametrize(("name", "first", "busy_ns"), [("prefill", 0, 66_054_868), ("decode", 4, 672_793)])
+def test_public_csv_equals_what_another_viewer_computed(name: str, first: int, busy_ns: int) -> None:
+    folder = public("jimw567__rocprof-unified-viewer")
+    golden = json.loads((folder / "golden" / f"{name}_payload.json").read_bytes())
+    blocks = pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")
+    with tk.load(folder / "fixtures" / f"{name}_kernel_trace.csv") as trace:
+        kernels = trace.frame("kernels").select(pl.col("end_ns") - pl.col("start_ns"), blocks=blocks).collect().rows()
+    shown = kernels[first : first + len(golden["gpu"])]
+    assert shown == [(kernel["e"] - kernel["s"], kernel["blocks"]) for kernel in golden["gpu"]]
+    assert sum(duration for duration, _ in shown) == golden["busy_ns"] == busy_ns
+
+
+@pytest.mark.parametrize("name", ["decode_fetch", "decode_stall", "prefill_fetch", "prefill_stall"])
+def test_public_counters_are_those_of_the_file(name: str) -> None:
+    path = public(f"jimw567__rocprof-unified-viewer/fixtures/{name}_counter_collection.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = [*csv.DictReader(file)]
+    expected = [(row["Kernel_Name"], row["Counter_Name"], float(row["Counter_Value"])) for row in lines]
+    read = rows(path, "profiler_metrics", "range_name", "metric", "value")
+    assert sorted(read) == sorted(expected)  # type: ignore[type-var]
+    assert len(rows(path, "kernels", "name")) == len({row["Dispatch_Id"] for row in lines})
+
+
+def test_public_kernels_of_rocprof_equal_its_statistics() -> None:
+    folder = public("amd__HPCTrainingExamples/rocprof_v1_finite_difference")
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    with tk.load(folder / "results.csv") as trace:
+        totals = trace.frame("kernels").group_by("name").agg(pl.len(), total=duration.sum()).collect()
+    with (folder / "results.stats.csv").open(encoding="utf-8", newline="") as file:
+        stats = {
+            (r["Name"].removesuffix(" [clone .kd]").removesuffix(".kd"), int(r["Calls"]), int(r["TotalDurationNs"]))
+            for r in csv.DictReader(file)
+        }
+    assert set(totals.rows()) == stats

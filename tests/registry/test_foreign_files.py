@@ -91,7 +91,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "AIU": (json.dumps([process("AIU 0")]).encode(), f"{LOOKS} the IBM AIU"),
     "Chrome trace": (trace(), CHROME),
     "array": (b'\n [\n {"pid": 0, "ph": "B", "ts": 0, "name": "A"},', CHROME),
-    "rocprofv3 JSON": (b'{"rocprofiler-sdk-tool":[{"metadata":{}}]}', "a JSON file of rocprofv3 (ROCm)"),
+    "rocprofv3 JSON": (b'{"version":1,"rocprofiler-sdk-tool":[{"metadata":{}}]}', "a JSON file of rocprofv3 (ROCm)"),
     "thread trace": (
         b'{"duration":4,"name":"SE0","num_insts":2,"num_stitched":2}',
         "a part of a thread trace of rocprofv3",

@@ -64,6 +64,8 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dlprof-db": ("tracekit.readers.dlprof_db", (".sqlite",)),
     "rocpd": ("tracekit.readers.rocm.rocpd", (".db",)),
     "rpd": ("tracekit.readers.rocm.rpd", (".rpd", ".gz")),
+    "rocprofv3-json": ("tracekit.readers.rocm.rocprofv3_json", (".json", ".gz")),
+    "rocprof-csv": ("tracekit.readers.rocm.rocprof_csv", (".csv",)),
 }
 """The module and the suffixes of each built-in reader, by format name. A module is imported when its reader is used."""
 BUILTIN_EXPORTERS: Mapping[str, str] = {

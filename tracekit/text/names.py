@@ -259,6 +259,8 @@ ReaderName: TypeAlias = Literal[
     "nsys-sqlite",
     "parquet",
     "rocpd",
+    "rocprof-csv",
+    "rocprofv3-json",
     "rpd",
     "tfevents",
     "xplane",

@@ -30,8 +30,6 @@ _SPANS = {
     "region": ("start", "end"),
     "sample": ("timestamp",),
 }
-_GRIDS = {axis: f"grid_size_{axis}" for axis in tables.AXES}
-_BLOCKS = {axis: f"workgroup_size_{axis}" for axis in tables.AXES}
 _NODE_FACTOR = 1 << 32
 _ALLOCATIONS = {"ALLOC": "Allocation", "FREE": "Deallocation"}
 _MEMORY_KINDS = {"REAL": "Device", "VIRTUAL": "Virtual", "SCRATCH": "Scratch"}
@@ -87,7 +85,7 @@ class RocpdCapture(tables.RocmCapture):
             known = _BUILDERS["profiler_metrics"](self, process)["event_count"].sum()
             known += _BUILDERS["counters"](self, process).height
             counts["values of counters of other events"] += self._count(process, "pmc_event") - int(known)
-        undecoded = {kind: Undecoded(n) for kind, n in counts.items() if n}
+        undecoded = tables.count_as_undecoded(counts)
         arguments = sum(self._count(process, "arg") for process in self._processes)
         return undecoded | ({tables.ARGUMENTS: Undecoded(arguments, is_auxiliary=True)} if arguments else {})
 
@@ -199,6 +197,7 @@ class RocpdCapture(tables.RocmCapture):
             events, self.read_strings(process, "category"), left_on="category_id", right_on="string_id"
         )
         renamed = events.rename({"id": "event_id", "stack_id": "correlation_id", **dict.fromkeys(strings, "message")})
+        renamed = renamed.with_columns(correlation_id=tables.correlation_expr())
         return tables.join_first(rows, renamed, left_on="event_id", right_on="event_id")
 
     def read_activities(
@@ -214,13 +213,10 @@ class RocpdCapture(tables.RocmCapture):
 
     @functools.cached_property
     def _stream_expr(self) -> pl.Expr:
-        """The stream of an activity: that of HIP, unless only HSA queues were recorded."""
-        for process in self._processes:
-            rows = self.read_rows(process, "kernel_dispatch", ("queue_id", "stream_id"))
-            if (rows["stream_id"].fill_null(0) != 0).any():
-                return pl.col("stream_id")
-        queues = [self.read_rows(p, "kernel_dispatch", ("queue_id",))["queue_id"].n_unique() for p in self._processes]
-        return pl.coalesce("queue_id", "stream_id") if max(queues, default=0) > 1 else pl.col("stream_id")
+        columns = ("queue_id", "stream_id")
+        return tables.choose_stream_expr(
+            _concatenate([self.read_rows(process, "kernel_dispatch", columns) for process in self._processes])
+        )
 
 
 def _concatenate(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -229,32 +225,12 @@ def _concatenate(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 def build_kernels(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
     """Return the kernels of a process, with ``event_id``."""
-    sizes = ("agent_id", "kernel_id", "private_segment_size", "group_segment_size", *_GRIDS.values(), *_BLOCKS.values())
-    rows = capture.read_activities(process, "kernel_dispatch", sizes)
-    registers = ("arch_vgpr_count", "accum_vgpr_count")
-    symbols = capture.read_rows(
-        process, "info_kernel_symbol", ("id", "group_segment_size", *registers), ("kernel_name", "display_name")
-    )
-    static = pl.col("group_segment_size").cast(pl.Int64)
-    symbols = symbols.select(
-        "id",
-        static=static,
-        registers_per_thread=pl.sum_horizontal(*registers, ignore_nulls=False),
-        name=tables.clean_kernel_name_expr(pl.coalesce("display_name", "kernel_name")),
-        mangled_name=tables.clean_kernel_name_expr(pl.col("kernel_name")),
-    )
-    rows = tables.join_first(rows, tables.add_short_names(symbols), left_on="kernel_id", right_on="id")
+    rows = capture.read_activities(process, "kernel_dispatch", ("agent_id", "kernel_id", *tables.LAUNCH))
+    numbers = ("id", "group_segment_size", "arch_vgpr_count", "accum_vgpr_count")
+    symbols = capture.read_rows(process, "info_kernel_symbol", numbers, ("kernel_name", "display_name"))
+    rows = tables.join_first(rows, tables.describe_symbols(symbols, "id"), left_on="kernel_id", right_on="id")
     rows = tables.join_first(rows, capture.read_agents(process), left_on="agent_id", right_on="agent_key")
-    dynamic = pl.col("group_segment_size") - pl.col("static")
-    return rows.select(
-        *("start_ns", "end_ns", "process_id", "device_id", "stream_id", "correlation_id", "event_id"),
-        *("name", "short_name", "mangled_name", "registers_per_thread"),
-        *tables.build_grid_exprs(_GRIDS, _BLOCKS, in_blocks=pl.lit(value=False)),
-        static_shared_memory_bytes="static",
-        dynamic_shared_memory_bytes=pl.when(dynamic >= 0).then(dynamic),
-        shared_memory_executed_bytes="group_segment_size",
-        local_memory_per_thread_bytes="private_segment_size",
-    )
+    return tables.describe_kernels(rows, "event_id")
 
 
 def build_memcpys(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:

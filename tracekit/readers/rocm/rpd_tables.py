@@ -76,7 +76,7 @@ class RpdCapture(tables.RocmCapture):
         counts["frames of call stacks"] = self._count("rocpd_stackframe")
         counts["counters of other activities"] = self._count("rocpd_counter") - build_metrics(self).height
         counts["signals of activities"] = self._count("rocpd_barrierop") + self._count("rocpd_op_inputSignals")
-        undecoded = {kind: Undecoded(n) for kind, n in counts.items() if n}
+        undecoded = tables.count_as_undecoded(counts)
         details = {tables.ARGUMENTS: arguments.height, "pairs of nested calls": self._count("ext_callstack")}
         return undecoded | {kind: Undecoded(n, is_auxiliary=True) for kind, n in details.items() if n}
 

@@ -12,7 +12,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.kernel_names import shorten_kernel_name
-from tracekit.registry.interface import Capture
+from tracekit.registry.interface import Capture, Undecoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,14 +36,30 @@ IDS = {
 """The column of each table that contains the row number, counted from 1."""
 ARGUMENTS = "arguments of API calls"
 AXES = ("x", "y", "z")
+_GRIDS = {axis: f"grid_size_{axis}" for axis in AXES}
+_BLOCKS = {axis: f"workgroup_size_{axis}" for axis in AXES}
+LAUNCH = ("private_segment_size", "group_segment_size", *_GRIDS.values(), *_BLOCKS.values())
+"""The sizes of a launch, by their names in rocprofiler-sdk."""
 _DESCRIPTOR = r"(?: \[clone )?\.kd\]?$"
 """The suffix of the symbol of a kernel descriptor, which rocprof appends to names of kernels."""
 _APIS = {"HIP_RUNTIME": "HIP runtime", "HIP_COMPILER": "HIP compiler", "HSA": "HSA"}
 _MARKERS = ("MARKER_CORE_API", "MARKER_CORE_RANGE_API")
+_OTHER_CATEGORY = 99
+_CATEGORIES = {
+    "MARKER_CONTROL_API": 8,
+    "MARKER_NAME_API": 9,
+    "RCCL_API": 14,
+    "OMPT": 15,
+    "ROCDECODE_API": 18,
+    "ROCJPEG_API": 19,
+    "ROCDECODE_API_EXT": 23,
+}
+"""Numbers of the categories of rocprofv3 whose events become ranges."""
 _UNNESTED = r"^roctx(?:RangeStart|ProcessRange)"
 _PLACES = {"HOST": "Host", "DEVICE": "Device"}
 COPY_KINDS = {
     **{f"MEMORY_COPY_{a}_TO_{b}": f"{_PLACES[a]}-to-{_PLACES[b]}" for a in _PLACES for b in _PLACES},
+    **{f"{a}_TO_{b}": f"{_PLACES[a]}-to-{_PLACES[b]}" for a in _PLACES for b in _PLACES},
     **{f"Copy{a}To{b}{c}": f"{a}-to-{b}" for a in _PLACES.values() for b in _PLACES.values() for c in ("", "2D")},
 }
 """The direction of a copy as nsys names it, by the name of the operation in rocprofv3, rocprof and RPD."""
@@ -115,6 +131,65 @@ class RocmCapture(Capture):
         return pl.DataFrame({"name": list(info), "value": list(info.values())}, {"name": pl.String, "value": pl.String})
 
 
+class BuiltCapture(RocmCapture):
+    """A profile whose tables were built when it was opened. A frame is released when it is converted."""
+
+    def __init__(
+        self,
+        path: Path,
+        hint: str,
+        frames: dict[str, pl.DataFrame],
+        undecoded: Mapping[str, Undecoded],
+        info: Mapping[str, str],
+    ) -> None:
+        super().__init__(path, hint)
+        self._frames, self._undecoded, self._info = frames, undecoded, dict(info)
+        self._span = find_time_span([*frames.values()])
+        self._names = [*frames, "capture_info"]
+
+    def names(self) -> list[str]:
+        """Return the names of the declared tables that may have rows."""
+        return self._names
+
+    def build_table(self, name: str) -> pl.DataFrame:
+        """Return a table. It can be called once per table."""
+        return self._frames.pop(name)
+
+    def count_undecoded(self) -> Mapping[str, Undecoded]:
+        """Return the number of events that are in no table, by kind."""
+        return self._undecoded
+
+    def measure_time_span(self) -> tuple[int, int]:
+        """Return the earliest and the latest recorded time."""
+        return self._span
+
+    def describe_capture(self) -> dict[str, str]:
+        """Return the metadata of the profile."""
+        return self._info
+
+
+def merge_tables(parts: Sequence[Mapping[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
+    """Concatenate the tables of several processes, and keep one row per device, process and thread."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    frames = {n: pl.concat([part[n] for part in parts if n in part], how="diagonal_relaxed") for n in names}
+    for name in ("devices", "processes", "threads"):
+        key = [*schemas.table(name).key]
+        frames[name] = frames[name].drop_nulls(key).unique(key, keep="first", maintain_order=True).sort(key)
+    return frames
+
+
+def count_as_undecoded(counts: Mapping[str, int]) -> dict[str, Undecoded]:
+    """Return the numbers of events that are not 0 as undecoded events."""
+    return {kind: Undecoded(number) for kind, number in counts.items() if number}
+
+
+def choose_stream_expr(launches: pl.DataFrame) -> pl.Expr:
+    """Return an expression for the stream of activities: that of HIP, unless only several HSA queues were recorded."""
+    has_streams = (launches["stream_id"].fill_null(0) != 0).any() or launches["queue_id"].n_unique() <= 1
+    first, second = ("stream_id", "queue_id") if has_streams else ("queue_id", "stream_id")
+    return pl.coalesce(first, second)
+
+
 def convert_frame(name: str, frame: pl.DataFrame, origin_ns: int) -> pa.Table:
     """Convert a frame to a declared table: subtract the origin from its times, and number its rows.
 
@@ -136,7 +211,9 @@ def convert_frame(name: str, frame: pl.DataFrame, origin_ns: int) -> pa.Table:
     return schemas.conform(frame.select(casts).to_arrow(), schema, columns)
 
 
-def join_first(left: pl.DataFrame, right: pl.DataFrame, *, left_on: str, right_on: str) -> pl.DataFrame:
+def join_first(
+    left: pl.DataFrame, right: pl.DataFrame, *, left_on: str | list[str], right_on: str | list[str]
+) -> pl.DataFrame:
     """Add to each row the columns of the first row of another frame whose key is equal.
 
     Damaged files may repeat a key any number of times.
@@ -169,6 +246,48 @@ def build_grid_exprs(grids: Mapping[str, str], blocks: Mapping[str, str], *, in_
             block.alias(f"block_{axis}"),
         ]
     return exprs
+
+
+def correlation_expr(column: str = "correlation_id") -> pl.Expr:
+    """Return an expression for a correlation id. rocprofv3 writes 0 for none."""
+    return pl.when(pl.col(column) != 0).then(pl.col(column))
+
+
+def describe_symbols(symbols: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """Return the names and resources of kernels, by the columns of their ids.
+
+    Args:
+        symbols: The columns ``kernel_name``, ``display_name``, ``group_segment_size``, ``arch_vgpr_count`` and
+            ``accum_vgpr_count``.
+        keys: Names of the columns of ids.
+    """
+    described = symbols.select(
+        *keys,
+        static="group_segment_size",
+        registers_per_thread=pl.sum_horizontal("arch_vgpr_count", "accum_vgpr_count", ignore_nulls=False),
+        name=clean_kernel_name_expr(pl.coalesce("display_name", "kernel_name")),
+        mangled_name=clean_kernel_name_expr(pl.col("kernel_name")),
+    )
+    return add_short_names(described)
+
+
+def describe_kernels(rows: pl.DataFrame, *others: str) -> pl.DataFrame:
+    """Return the declared columns of launches to which the columns of ``describe_symbols`` were added.
+
+    Args:
+        rows: The launches, with the sizes in ``LAUNCH``.
+        others: Names of further columns to keep.
+    """
+    dynamic = pl.col("group_segment_size") - pl.col("static")
+    return rows.select(
+        *("start_ns", "end_ns", "process_id", "device_id", "stream_id", "correlation_id", *others),
+        *("name", "short_name", "mangled_name", "registers_per_thread"),
+        *build_grid_exprs(_GRIDS, _BLOCKS, in_blocks=pl.lit(value=False)),
+        static_shared_memory_bytes="static",
+        dynamic_shared_memory_bytes=pl.when(dynamic >= 0).then(dynamic),
+        shared_memory_executed_bytes="group_segment_size",
+        local_memory_per_thread_bytes="private_segment_size",
+    )
 
 
 def clean_kernel_name_expr(name: pl.Expr) -> pl.Expr:
@@ -227,20 +346,37 @@ def describe_copies(rows: pl.DataFrame) -> pl.DataFrame:
     ).drop_nulls("device_id")
 
 
+def describe_allocations(rows: pl.DataFrame, operation: pl.Expr) -> pl.DataFrame:
+    """Return the declared columns of allocations of memory of GPUs, by the names of operations in rocprofv3."""
+    operation = operation.str.replace("MEMORY_ALLOCATION_", "", literal=True)
+    is_allocation, is_virtual = operation.str.ends_with("ALLOCATE"), operation.str.starts_with("VMEM")
+    kind = pl.when(is_allocation).then(pl.lit("Allocation"))
+    return match_deallocations(
+        rows.select(
+            *("process_id", "device_id", "bytes", "address"),
+            correlation_id=correlation_expr(),
+            timestamp_ns="start_ns",
+            operation=kind.when(operation.str.ends_with("FREE")).then(pl.lit("Deallocation")),
+            memory_kind=pl.when(is_virtual).then(pl.lit("Virtual")).otherwise(pl.lit("Device")),
+        )
+    )
+
+
 def match_deallocations(events: pl.DataFrame) -> pl.DataFrame:
     """Add to deallocations the size, kind and device of the latest allocation at the same address.
 
     Events without an address, a size, a device or a known operation are left out.
     """
     events = events.drop_nulls(["address", "timestamp_ns", "operation"]).sort("timestamp_ns", maintain_order=True)
+    events = events.with_columns(owner=pl.col("process_id").fill_null(-1))
     is_allocation = pl.col("operation") == "Allocation"
     columns = ("device_id", "bytes", "memory_kind")
     allocations = events.filter(is_allocation)
     deallocations = events.filter(~is_allocation).drop(columns)
     matched = deallocations.join_asof(
-        allocations.select("process_id", "address", "timestamp_ns", *columns),
+        allocations.select("owner", "address", "timestamp_ns", *columns),
         on="timestamp_ns",
-        by=["process_id", "address"],
+        by=["owner", "address"],
         check_sortedness=False,
     )
     return pl.concat([allocations, matched.select(allocations.columns)]).drop_nulls(["device_id", "bytes"])
@@ -260,6 +396,11 @@ def read_frame(database: Database, table: str | None, types: Mapping[str, pa.Dat
     rows = len(next(iter(columns.values()))) if columns else 0
     data = pa.table({c: columns[c] if c in columns else pa.nulls(rows, kind) for c, kind in types.items()})
     return pl.DataFrame(pl.from_arrow(data))
+
+
+def number_category_expr() -> pl.Expr:
+    """Return an expression for the number of the column ``category``, for formats that do not contain it."""
+    return pl.col("category").replace_strict(_CATEGORIES, default=_OTHER_CATEGORY, return_dtype=pl.Int64)
 
 
 def find_time_span(frames: Sequence[pl.DataFrame]) -> tuple[int, int]:
