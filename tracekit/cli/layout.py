@@ -7,16 +7,17 @@ import re
 import textwrap
 from collections import Counter
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.cells import cell_len, chop_cells
 
+from tracekit.system.threads import unlocked_property
 from tracekit.text import to_printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -35,6 +36,7 @@ KEPT_NAMES = 2  # columns of names that are kept as long as there are other colu
 MAX_CELL_CHARS = 4096  # longer strings are shortened before the widths of columns are computed
 MAX_BLOCK_LINES = 4  # maximum number of lines of a string in a block
 MAX_DECIMALS = 3
+_ROWS_AT_ONCE = 1 << 12
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
 _STATISTIC = re.compile(r"\b[AKQT]?(Avg|Min|Max|Mean|Minimum|Maximum)\b|(^|_)(mean|min|max)_", re.ASCII)
 _MINOR_STATISTIC = re.compile(r"\b[AKQT]?(Med|StdDev|Std|Median|Q1|Q3)\b|(^|_)(median|std|residual)_", re.ASCII)
@@ -208,7 +210,7 @@ def _collapse_brackets(text: str, opening: str, closing: str, collapsed_level: i
     return "".join(characters)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TextColumn:
     """One column of a printed table, with its values as strings.
 
@@ -226,16 +228,22 @@ class TextColumn:
     is_prose: bool = False
     is_key: bool = False
 
-    @property
+    @unlocked_property
     def width(self) -> int:
         """Width of the title or of the widest value, whichever is greater, in terminal cells."""
-        return max(cell_len(self.title), max(map(cell_len, self.cells), default=0))
+        is_ascii = all(map(str.isascii, self.cells))
+        widths = map(len, self.cells) if is_ascii else map(cell_len, set(self.cells))
+        return max(cell_len(self.title), max(widths, default=0))
 
     def split_cells(self, width: int) -> list[list[str]]:
         """Return the lines of each grid cell. Prose is wrapped to ``width``, and other text is one shortened line."""
         if self.is_prose:
             return [textwrap.wrap(text, width) or [""] for text in self.cells]
-        return [[text] for text in shorten_names(self.cells, width)]
+        return [[text] for text in self.shorten_cells(width)]
+
+    def shorten_cells(self, width: int) -> Sequence[str]:
+        """Return the values, shortened to a width if any of them is wider."""
+        return self.cells if self.width <= width else shorten_names(self.cells, width)
 
     def split_block_values(self, width: int) -> list[list[str]]:
         """Return the lines of each value in a block. Values except prose are shortened to ``MAX_BLOCK_LINES`` lines."""
@@ -247,6 +255,13 @@ class TextColumn:
         """Pad a string with spaces to a width. Numbers are padded on the left."""
         space = " " * (width - cell_len(text))
         return space + text if self.is_number else text + space
+
+    def pad_all(self, texts: Sequence[str], width: int) -> Iterable[str]:
+        """Pad strings with spaces to a width. Numbers are padded on the left."""
+        if all(map(str.isascii, texts)):
+            return map(str.rjust if self.is_number else str.ljust, texts, repeat(width))
+        padded = {text: self.pad(text, width) for text in set(texts)}
+        return [padded[text] for text in texts]
 
 
 def format_table(
@@ -418,9 +433,17 @@ def _format_grid(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: 
         if bold
         else join_cells([c.title for c in columns])
     )
-    for fitted in zip(*(c.split_cells(w) for c, w in zip(columns, widths, strict=True)), strict=True):
-        for texts in zip_longest(*fitted, fillvalue=""):
-            yield join_cells(texts)
+    if any(c.is_prose for c in columns):
+        for fitted in zip(*(c.split_cells(w) for c, w in zip(columns, widths, strict=True)), strict=True):
+            for texts in zip_longest(*fitted, fillvalue=""):
+                yield join_cells(texts)
+        return
+    shortened = [c.shorten_cells(w) for c, w in zip(columns, widths, strict=True)]
+    for start in range(0, max(map(len, shortened), default=0), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        padded = [c.pad_all(texts[rows], w) for c, texts, w in zip(columns, shortened, widths, strict=True)]
+        for cells in zip(*padded, strict=True):
+            yield GAP.join(cells).rstrip()
 
 
 def _format_blocks(columns: Sequence[TextColumn], width: int, *, bold: bool) -> Iterator[str]:
@@ -456,12 +479,25 @@ def _format_column(column: pl.Series, *, is_rounded: bool) -> list[str]:
     values = column.to_list()
     if _ID.search(column.name):
         return ["" if v is None else str(v) for v in values]
-    decimals = max((len(str(v).partition(".")[2]) for v in values if v is not None), default=0)
+    decimals = _count_decimals(column.unique().to_list()) if column.dtype.is_float() else 0
     if column.dtype.is_float() and decimals > MAX_DECIMALS and is_rounded:
         form = _choose_number_format([abs(v) for v in values if v and math.isfinite(v)])
     else:
         form = f",.{decimals}f" if column.dtype.is_float() and decimals <= MAX_DECIMALS else ","
+    if not column.null_count():
+        return list(map(format, values, repeat(form)))
     return ["" if v is None else format(v, form) for v in values]
+
+
+def _count_decimals(values: Sequence[float | None]) -> int:
+    """Return the largest number of decimals of any number. It is at most one more than ``MAX_DECIMALS``."""
+    largest = 0
+    for value in values:
+        if value is not None and (count := len(str(value).partition(".")[2])) > largest:
+            largest = count
+            if largest > MAX_DECIMALS:
+                return MAX_DECIMALS + 1
+    return largest
 
 
 def _choose_number_format(sizes: Sequence[float]) -> str:
