@@ -28,6 +28,7 @@ FILES = {
     "memory-snapshot": ["memory_snapshot/oom.pickle", "memory_snapshot/ring.pickle"],
     "rocprofv3-json": ["rocm/train_results.json"],
     "rocprof-csv": ["rocm/csv"],
+    "nccl": ["nccl/stuck_rank0.pickle", "nccl/stuck_rank0.json", "nccl/events.jsonl", "nccl/inspector_0.log"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""

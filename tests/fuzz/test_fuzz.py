@@ -27,6 +27,7 @@ CASES = {
     "tfevents": 600,
     "xplane": 600,
     "memory_snapshot": 600,
+    "nccl": 600,
 }
 PART = {
     "nsys_rep": 20,
@@ -39,6 +40,7 @@ PART = {
     "tfevents": 8,
     "xplane": 8,
     "memory_snapshot": 9,
+    "nccl": 8,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
@@ -52,6 +54,7 @@ AT_ONCE = {
     "tfevents": 300,
     "xplane": 300,
     "memory_snapshot": 300,
+    "nccl": 300,
 }
 
 

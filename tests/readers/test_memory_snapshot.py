@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError
-from tracekit.readers.memory_snapshot import frames
+from tracekit.readers.common import pickled_stacks as frames
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "memory_snapshot"
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "makers" / "pytorch_memory"

@@ -115,10 +115,6 @@ CASES: dict[str, tuple[bytes, str]] = {
     "replay": (b'[{"op_name": "aten::add", "replay_ir": {}}]', "a list of operators to replay with PyTorch"),
     "speedscope": (b'{"$schema": "https://www.speedscope.app/file-format-schema.json"}', "a speedscope file"),
     "baseline": (b'{"format": "tracekit-baseline", "version": 1}', "a baseline of tracekit diff"),
-    "NCCL": (
-        b'{"type":"ProfilerLifecycle","func":"ProfilerInit"}\n{"type":"Group"}',
-        "a log of the profiler plug-in of NCCL",
-    ),
     "JSON": (b'{"a": [1, 2]}', "a JSON file, but not a trace that tracekit reads"),
     "rocpd": (database("rocpd_metadata_00ab", "rocpd_string_00ab"), f"{DATABASE}: it looks like a rocpd database"),
     "rpd": (database("rocpd_api", "rocpd_op"), f"{DATABASE}: it looks like an rpd database"),

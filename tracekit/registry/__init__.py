@@ -57,6 +57,7 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "chrome-trace": ("tracekit.readers.chrome_trace", (".json", ".gz")),
     "xplane": ("tracekit.readers.xplane", (".pb",)),
     "memory-snapshot": ("tracekit.readers.memory_snapshot", (".pickle", ".pkl")),
+    "nccl": ("tracekit.readers.nccl", (".pickle", ".pkl", ".jsonl", ".log", ".json", ".gz")),
     "graphdef": ("tracekit.readers.graphdef", (".pb", ".pbtxt", ".meta")),
     "tfevents": ("tracekit.readers.tfevents", ()),
     "parquet": ("tracekit.readers.parquet", (".parquet",)),

@@ -100,9 +100,6 @@ _TEXTS = (
 )
 _JSON_BEFORE_TRACES = (
     _Pattern(
-        re.compile(rb'\A\{"type"\s*:\s*"ProfilerLifecycle"'), "a log of the profiler plug-in of NCCL", _PROFILE_HINT
-    ),
-    _Pattern(
         re.compile(rb'\{\s*"format"\s*:\s*"tracekit-baseline"'),
         "a baseline of tracekit diff",
         "pass it as A or B to tracekit diff",

@@ -47,6 +47,8 @@ def explain_job(traces: MemberSet, options: Options) -> Why:
     Raises:
         TracekitError: No capture can be read.
     """
+    from tracekit.core.communication import LOGGED
+    from tracekit.core.diagnosis import explain_hang
     from tracekit.core.diagnosis import explain_job as combine
 
     traces, results = _separate_results(traces)
@@ -63,7 +65,9 @@ def explain_job(traces: MemberSet, options: Options) -> Why:
     examinations = [e for of_rank in examined.values() if isinstance(of_rank, list) for e in of_rank]
     others = [replace(answer, rank=rank) for rank, answer in examined.items() if not isinstance(answer, list)]
     others += [_describe_error(rank, error) for rank, error in errors.items()]
-    return combine(examinations, others, [*notes, *(a.sentence for a in others if a.rank in errors)])
+    answer = combine(examinations, others, [*notes, *(a.sentence for a in others if a.rank in errors)])
+    ranked = concat_rank_tables(list(profiled), [tables for _, tables in profiled.values()])
+    return explain_hang(answer, ranked[LOGGED])
 
 
 def plan_job(traces: MemberSet) -> dict[int, dict[int | None, RankPlan]]:
@@ -155,9 +159,10 @@ def _describe_error(rank: int, error: Exception) -> Why:
 
 
 def _profile_rank(trace: Trace) -> tuple[list[RankProfile], dict[str, pl.DataFrame]]:
-    from tracekit.core.communication import read_call_tables
+    from tracekit.core.communication import LOGGED, read_call_tables, read_logged_states
 
     tables = call_with_tables(trace, read_call_tables, key=read_call_tables)
+    tables[LOGGED] = call_with_tables(trace, read_logged_states, key=read_logged_states)
     return get_trace_view(trace).profile_processes(), tables
 
 

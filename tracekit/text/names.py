@@ -11,6 +11,7 @@ TableName: TypeAlias = Literal[
     "allocator_events",
     "api_calls",
     "capture_info",
+    "communication_calls",
     "contexts",
     "counters",
     "cpu_page_faults",
@@ -205,6 +206,8 @@ RuleName: TypeAlias = Literal[
 """Name of a rule."""
 
 RecipeName: TypeAlias = Literal[
+    "comm_log_sum",
+    "comm_pending",
     "comm_skew",
     "comm_sum",
     "comm_trace",
@@ -251,6 +254,7 @@ ReaderName: TypeAlias = Literal[
     "graphdef",
     "kineto",
     "memory-snapshot",
+    "nccl",
     "ncu-csv",
     "ncu-rep",
     "nsys-arrowdir",

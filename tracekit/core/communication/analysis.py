@@ -183,13 +183,13 @@ def aggregate_operations(operation_times: pl.DataFrame) -> pl.DataFrame:
         last_rank=pl.col("rank").filter("is_last").first(),
         time_ns=pl.col("end_ns").max() - pl.col("last_start_ns").first(),
     )
-    rows = rows.with_columns(_bandwidth_exprs(pl.col("bytes"), pl.col("time_ns"))).sort("start_ns", "operation_id")
+    rows = rows.with_columns(bandwidth_exprs(pl.col("bytes"), pl.col("time_ns"))).sort("start_ns", "operation_id")
     times = ("start_ns", "last_start_ns", "end_ns", "skew_ns", "last_rank", "time_ns")
     bandwidths = ("algorithm_gb_per_s", "bus_gb_per_s")
     return rows.select(*_OPERATION, "rank_count", "call_count", "bytes", *times, *_SUMMED, *bandwidths)
 
 
-def _bandwidth_exprs(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
+def bandwidth_exprs(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
     """Return expressions for the algorithm and bus bandwidth in GB/s (bytes per ns)."""
     algorithm = pl.when((time > 0) & (size > 0)).then(size / time)
     return [algorithm.alias("algorithm_gb_per_s"), (algorithm * bus_factor_expr()).alias("bus_gb_per_s")]
@@ -225,7 +225,7 @@ def summarize_operations(operations: pl.DataFrame) -> pl.DataFrame:
         mean_skew_ns=pl.col("skew_ns").mean(),
         max_skew_ns=pl.col("skew_ns").max(),
     )
-    groups = groups.with_columns(_bandwidth_exprs(pl.col("bytes") * pl.col("count"), pl.col("time_ns")))
+    groups = groups.with_columns(bandwidth_exprs(pl.col("bytes") * pl.col("count"), pl.col("time_ns")))
     ordered = [*_GROUP, "count", "time_ns", "algorithm_gb_per_s", "bus_gb_per_s", "mean_skew_ns", "max_skew_ns"]
     return groups.select(*ordered, *_SUMMED).sort("time_ns", descending=True, maintain_order=True)
 

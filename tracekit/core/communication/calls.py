@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     Frames = Callable[[str], pl.LazyFrame]
 
 NCCL, MPI = "NCCL", "MPI"
+LOGGED = "communication_calls"
+"""Table of the calls that the communication library or the framework logged."""
 SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Kinds of collectives that no rank can complete before all ranks have started them."""
 MESSAGES = ("send", "recv")
@@ -101,8 +103,14 @@ COLUMNS: dict[str, type[pl.DataType]] = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "hidden_ns": pl.Int64,
+    "recorded_sequence": pl.Int64,
 }
 """Columns of ``read_communication_calls``."""
+_NOT_LOGGED = (
+    *("tag", "stream_id", "call_id", "call_start_ns", "call_end_ns", "kernel_start_ns", "kernel_end_ns"),
+    *("kernel_calls", "hidden_ns", "recorded_sequence"),
+)
+"""Columns of ``read_communication_calls`` that the table of logged calls lacks."""
 _NCCL_KINDS = {
     "ncclAllReduce": "all_reduce",
     "ncclAllGather": "all_gather",
@@ -306,9 +314,11 @@ def read_communication_calls(frames: Frames) -> pl.DataFrame:
         of NCCL calls are those that NCCL recorded: for an all-gather, the size of the data that one rank contributes.
         Sizes of MPI calls are totals of all ranks. ``start_ns`` and ``end_ns`` are the times of the kernel, or of the
         call if it has no kernel. ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the
-        time of the kernel in which other kernels ran on the same GPU.
+        time of the kernel in which other kernels ran on the same GPU. ``recorded_sequence`` is the number of a logged
+        collective in its communicator.
     """
-    calls = pl.concat([_read_nccl_calls(frames), _read_mpi_calls(frames)])
+    logged = _add_hidden_times(_read_logged_calls(frames), frames)
+    calls = pl.concat([_read_nccl_calls(frames, logged), logged, _read_mpi_calls(frames)])
     single = calls.drop_nulls("device_id").group_by("process_id").agg(pl.col("device_id").unique())
     single = single.filter(pl.col("device_id").list.len() == 1).select(
         "process_id", only=pl.col("device_id").list.first()
@@ -323,14 +333,35 @@ def _select_declared_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(missing).select([pl.col(n).cast(kind) for n, kind in COLUMNS.items()])
 
 
-def _read_nccl_calls(frames: Frames) -> pl.DataFrame:
-    """Return the calls that NCCL or PyTorch recorded, each with its kernel, and the NCCL kernels without a call."""
+def _read_logged_calls(frames: Frames) -> pl.DataFrame:
+    """Return the calls that the communication library or the framework logged, which may have a kernel."""
+    known = [name for name in COLUMNS if name not in _NOT_LOGGED]
+    rows = frames(LOGGED).drop_nulls("kind").select(*known, "created_ns", "sequence").collect()
+    has_kernel = pl.col("kernel_id").is_not_null()
+    shared = pl.len().over("kernel_id").cast(pl.Int64)
+    times = [pl.when(has_kernel).then(f"{edge}_ns").alias(f"kernel_{edge}_ns") for edge in ("start", "end")]
+    return _select_declared_columns(
+        rows.with_columns(
+            times,
+            call_start_ns="created_ns",
+            kernel_calls=pl.when(has_kernel).then(shared),
+            recorded_sequence=pl.when(~pl.col("kind").is_in(MESSAGES)).then("sequence"),
+        )
+    )
+
+
+def _read_nccl_calls(frames: Frames, logged: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that NCCL or PyTorch recorded, each with its kernel, and the NCCL kernels without a call.
+
+    Kernels of logged calls are left out.
+    """
     columns = ("range_id", "start_ns", "end_ns", *THREAD, "name", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
     calls = _add_launching_range_ids(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
     calls = calls.drop_nulls("kind").with_columns(_payload_field_exprs(), executed=_kernel_kind_expr())
-    kernels, launching = _read_nccl_kernels(frames), read_launching_ranges(frames)
+    launching = read_launching_ranges(frames)
+    kernels = _read_nccl_kernels(frames).join(logged.drop_nulls("kernel_id"), on="kernel_id", how="anti")
     torch = add_launching_range_ids(read_torch_calls(frames), launching, kernels).with_columns(
         executed=_kernel_kind_expr()
     )

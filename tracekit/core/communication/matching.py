@@ -2,9 +2,9 @@
 
 All ranks of a communicator call its collectives in the same order. The n-th collective of a communicator is therefore
 the same one in all ranks, and the n-th send from one rank to another matches the n-th receive. If captures do not
-begin or end with the same call, n differs by a constant shift. The shift is chosen so that all calls agree in kind and
-size, and the differences between their ends vary least. Of several equally good shifts, the one with the smallest
-differences is chosen.
+begin or end with the same call, n differs by a constant shift, unless the calls were logged with their numbers. The
+shift is chosen so that all calls agree in kind and size, and the differences between their ends vary least. Of several
+equally good shifts, the one with the smallest differences is chosen.
 
 NCCL identifies communicators by a number that all ranks share. If it was not recorded, the CUDA stream of the kernels
 is used instead. Ranks belong to one communicator if the kinds of the calls on their streams agree and the differences
@@ -105,7 +105,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
         _fill_communicators_by_stream(rows.sort(pl.coalesce("call_start_ns", "start_ns"), "row"))
     )
     rows = _add_channels(rows)
-    rows = rows.with_columns(nth=pl.int_range(pl.len()).over(_CHANNEL, "side"))
+    rows = rows.with_columns(nth=pl.coalesce("recorded_sequence", pl.int_range(pl.len()).over(_CHANNEL, "side")))
     channels = rows.drop_nulls(_CHANNEL).partition_by(_CHANNEL, maintain_order=True)
     shifts = [shift for channel in channels for shift in _find_channel_shifts(channel)]
     schema = {_CHANNEL: pl.String, "side": pl.Int64, "shift": pl.Int64}
@@ -113,7 +113,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
         pl.DataFrame(shifts, schema, orient="row"), on=[_CHANNEL, "side"], how="left", maintain_order="left"
     )
     shifted = pl.col("nth") + pl.col("shift")
-    rows = rows.with_columns(sequence=shifted - shifted.min().over(_CHANNEL))
+    rows = rows.with_columns(sequence=pl.coalesce("recorded_sequence", shifted - shifted.min().over(_CHANNEL)))
     return _add_match_columns(rows)
 
 
@@ -231,13 +231,16 @@ def _find_channel_shifts(channel_calls: pl.DataFrame) -> Iterator[_ChannelShift]
     """Yield the shift of the calls of each side of a channel after which the n-th calls of all sides match.
 
     A channel is a communicator, whose sides are its ranks, or the messages from one rank to another. The side with the
-    most calls is not shifted.
+    most calls is not shifted. Collectives whose numbers were recorded need no shift.
 
     Yields:
         One shift per side.
     """
     sides = channel_calls.partition_by("side", as_dict=True, maintain_order=True)
     name = channel_calls[_CHANNEL][0]
+    if not channel_calls["recorded_sequence"].null_count():
+        yield from (_ChannelShift(name, side[0], 0) for side in sides)
+        return
     first = min(sides, key=lambda side: (-sides[side].height, side))
     reference, is_exact = _compute_tokens_and_times(sides[first]), bool(channel_calls["kernel_id"].is_not_null().all())
     for side, rows in sides.items():
@@ -334,8 +337,19 @@ def _add_match_columns(rows: pl.DataFrame) -> pl.DataFrame:
     members = pl.when(is_message).then(2).otherwise("communicator_size")
     complete = pl.col("rank_count") >= pl.coalesce(members, 2)
     status = pl.when(complete).then(pl.lit(MATCHED)).when(pl.col("rank_count") > 1).then(pl.lit(INCOMPLETE))
-    total = pl.col("kind").is_in(["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"])
-    scale = pl.when(total & (pl.col("library") == NCCL)).then("communicator_size").otherwise(1)
+    scale = message_scale_expr("communicator_size")
     rows = rows.with_columns(status=status.otherwise(pl.lit(UNMATCHED)), bytes=pl.col("message_bytes") * scale)
     ordered = rows.sort("collective_id", "rank", "row")
-    return ordered.drop("row", "_utc", "_token", "_own", "_first", "nth", "shift", "side", _CHANNEL)
+    return ordered.drop(
+        "row", "_utc", "_token", "_own", "_first", "nth", "shift", "side", "recorded_sequence", _CHANNEL
+    )
+
+
+def message_scale_expr(size_column: str) -> pl.Expr:
+    """Return an expression for the size of an operation, as nccl-tests defines it, divided by that of the message.
+
+    The expression reads the columns ``kind``, ``library`` and that of the number of ranks. Sizes of MPI calls are
+    totals of all ranks.
+    """
+    total = pl.col("kind").is_in(["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"])
+    return pl.when(total & (pl.col("library") == NCCL)).then(size_column).otherwise(1)

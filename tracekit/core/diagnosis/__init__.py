@@ -15,7 +15,14 @@
 """
 
 from tracekit.core.diagnosis.answer import Why
-from tracekit.core.diagnosis.diagnose import Options, diagnose, examine_processes, explain_job, profile_processes
+from tracekit.core.diagnosis.diagnose import (
+    Options,
+    diagnose,
+    examine_processes,
+    explain_hang,
+    explain_job,
+    profile_processes,
+)
 from tracekit.core.diagnosis.ranks import Examination, RankPlan, RankProfile, plan_ranks
 from tracekit.core.diagnosis.what_if import WhatIf, check_matches, combine, parse_edits, predict
 
@@ -30,6 +37,7 @@ __all__ = [
     "combine",
     "diagnose",
     "examine_processes",
+    "explain_hang",
     "explain_job",
     "parse_edits",
     "plan_ranks",

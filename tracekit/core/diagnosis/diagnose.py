@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.communication import Communication, read_call_tables
+from tracekit.core.communication import (
+    LOGGED,
+    Communication,
+    find_pending_operations,
+    list_pending_sentences,
+    read_call_tables,
+    read_logged_states,
+)
 from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import (
     MAX_CAUSES,
@@ -188,6 +195,19 @@ def explain_job(examinations: Sequence[Examination], others: Sequence[Why] = (),
     )
 
 
+def explain_hang(answer: Why, logged: pl.DataFrame) -> Why:
+    """Return the answer of a job whose logs show that it hangs in collectives, or the given answer.
+
+    Args:
+        answer: The answer that does not consider the logs.
+        logged: The rows of ``read_logged_states`` of all ranks, with the column ``rank``.
+    """
+    sentences = list_pending_sentences(find_pending_operations(logged))
+    if not sentences:
+        return answer
+    return replace(answer, sentence=sentences[0], status="answered", notes=(*sentences[1:], *answer.notes))
+
+
 def explain_missing_gpu_work(rollup: Rollup) -> Why:
     """Return the answer of a capture without GPU work, which says what to record."""
     frames = rollup.measures.ops.frames
@@ -198,7 +218,10 @@ def explain_missing_gpu_work(rollup: Rollup) -> Why:
             f"No GPU work was recorded, so there is nothing to explain: record with {_choose_recording(rollup)}.",
             "not_recorded",
         )
-    return Why("The capture contains no GPU work that could be explained.", "not_applicable")
+    answer = Why("The capture contains no GPU work that could be explained.", "not_applicable")
+    if not frames(LOGGED).select(pl.len()).collect().item():
+        return answer
+    return explain_hang(answer, read_logged_states(frames).with_columns(rank=pl.lit(None, pl.Int64)))
 
 
 def _choose_recording(rollup: Rollup) -> str:

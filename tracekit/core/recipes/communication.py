@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.communication import Communication, read_call_tables, read_rank_tables
+from tracekit.core.communication import (
+    Communication,
+    find_pending_operations,
+    read_call_tables,
+    read_logged_states,
+    read_rank_tables,
+)
+from tracekit.core.communication.logged import read_logged_durations, summarize_logged_durations
 from tracekit.core.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -15,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.core.recipes.recipe import RecipeTables
     from tracekit.core.reports.report import Request
 
-_DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
+_DECIMALS = dict.fromkeys(("algorithm_gb_per_s", "bus_gb_per_s", "recorded_bus_gb_per_s", "drift_ppm"), 3)
 
 
 def _create_recipe(read_tables: Callable[[Request], RecipeTables], *outputs: str) -> Recipe:
@@ -50,3 +57,24 @@ comm_sum = _create_recipe(_read_calls, "summary", "operations", "clocks")
 comm_skew = _create_recipe(_read_calls, "arrivals", "operations", "clocks")
 comm_trace = _create_recipe(_read_calls, "calls", "clocks")
 iteration_spread = _create_recipe(_read_calls_and_iterations, "iterations", "stragglers", "clocks", "steps")
+
+
+def _read_states(request: Request) -> RecipeTables:
+    return {_LOGGED: read_logged_states(request.frames)}
+
+
+def _find_pending(tables: RecipeTables) -> RecipeTables:
+    return {"pending": find_pending_operations(tables[_LOGGED])}
+
+
+def _read_durations(request: Request) -> RecipeTables:
+    return {_LOGGED: read_logged_durations(request.frames)}
+
+
+def _summarize_durations(tables: RecipeTables) -> RecipeTables:
+    return {"logged": _round_float_columns(summarize_logged_durations(tables[_LOGGED]))}
+
+
+_LOGGED = "calls"
+comm_pending = Recipe(_read_states, _find_pending)
+comm_log_sum = Recipe(_read_durations, _summarize_durations)

@@ -513,6 +513,23 @@ class Values:
         values[~valid] = 0
         return values, valid
 
+    def reals(self, cells: CellArray, name: str) -> tuple[npt.NDArray[np.float64], Mask]:
+        """Return real numbers, and whether each value is a number.
+
+        Args:
+            cells: CellArray of real numbers, integers or None.
+            name: Name of the values in error messages.
+
+        Raises:
+            Damage: A value is neither a number nor None.
+        """
+        tags = cells & np.uint64(_TAG_MASK)
+        is_real = tags == REAL
+        whole, valid = self.integers(np.where(is_real, np.uint64(NONE), cells), name)
+        numbers = whole.astype(np.float64)
+        numbers[is_real] = self._numbers[(cells[is_real] >> np.uint64(_TAG_BITS)).astype(np.int64)].view(np.float64)
+        return numbers, valid | is_real
+
     def find_strings(self, cells: CellArray, name: str) -> npt.NDArray[np.int32]:
         """Return the index of each string in ``strings``, or -1 for None.
 

@@ -7,7 +7,7 @@ Modules, from the file to the tables:
 
 - ``events`` builds the events of the allocator, and the memory in use after each of them.
 - ``segments`` builds the segments and their blocks.
-- ``frames`` builds the call stacks.
+- ``readers/common/pickled_stacks`` builds the call stacks.
 - ``ranges`` builds ranges from annotations.
 - ``capture`` combines the tables, and reads the settings.
 

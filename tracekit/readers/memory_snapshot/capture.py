@@ -13,6 +13,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, warn_about_trailing_bytes
+from tracekit.readers.common.pickled_stacks import build_stacks
 from tracekit.readers.common.pickles import (
     DICT,
     FALSE,
@@ -27,7 +28,6 @@ from tracekit.readers.common.pickles import (
 )
 from tracekit.readers.memory_snapshot import sniff
 from tracekit.readers.memory_snapshot.events import MAX_US, NS_PER_US, AllocatorEvents
-from tracekit.readers.memory_snapshot.frames import build_stacks
 from tracekit.readers.memory_snapshot.ranges import build_ranges, read_annotations
 from tracekit.readers.memory_snapshot.segments import MemorySegments
 from tracekit.registry.detection import describe_unrecognized

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from tracekit.readers.common.budget import Budget
+    from tracekit.readers.common.pickled_stacks import StackIds
     from tracekit.readers.common.pickles import CellArray, Int64Array, Values
-    from tracekit.readers.memory_snapshot.frames import StackIds
 
 _NUMBERS = {
     "device": "device_id",

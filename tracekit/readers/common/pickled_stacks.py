@@ -1,4 +1,4 @@
-"""Build the call stacks. Only the name of a source file is stored, not its folder."""
+"""Build the call stacks in pickles of PyTorch. Only the name of a source file is stored, not its folder."""
 
 from __future__ import annotations
 
