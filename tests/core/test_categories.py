@@ -57,6 +57,8 @@ KERNELS = {
         "void flashinfer::gemm::bf16_gemm_kernel<128, 64>",
         "triton_tem_fused_addmm_relu_3",
         "gemm_fusion_dot_7",
+        "convolution fusion dot_general",
+        "dot.3",
     ],
     "moe": [
         "fused_moe_kernel",
@@ -167,6 +169,8 @@ KERNELS = {
         "act_quant_kernel",
     ],
     "communication": [
+        "all-reduce.7",
+        "reduce-scatter psum_scatter",
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
         "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData *, vllm::RankSignals)",
         "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(int)1>",

@@ -312,6 +312,10 @@ def test_what_a_profile_of_tpus_says() -> None:
         kernels = trace.correlate().frame("kernels").collect()
         assert kernels["api_call_id"].null_count() == 0
         assert kernels.filter(pl.col("name") == "while.4").is_empty()
+        kinds = kernels.select("name", "operation").unique().rows()
+        assert {*kinds} >= {("fusion.2", "convolution fusion dot_general"), ("copy-done.1", "copy-done")}
+        categories = tk.stats(trace, "kernel_categories").rows_by_key("Category", named=True, unique=True)
+        assert (categories["gemm"]["Instances"], categories["communication"]["Instances"]) == (16, 8)
         by = (
             kernels.group_by("device_id", "stream_id").agg(pl.col("short_name").unique().len()).sort("device_id").rows()
         )

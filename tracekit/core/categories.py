@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OTHER, GRAPH, COPY, COMMUNICATION = "other", "graph", "copy", "communication"
 OTHER_CLASS = "other_kernel"
+OPERATION_TEXT = pl.coalesce("operation", "name")
+"""What tells the category of a row of ``kernels``: the kind of operation that was recorded, or the name."""
 
 
 class KernelKind(NamedTuple):

@@ -91,6 +91,7 @@ KERNELS = {
         "void tensorflow::functor::ApplyAdamKernel<float>",
     ],
     "normalization": [
+        "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>",
         "void at::native::vectorized_layer_norm_kernel<float, float>",
         "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>",
         "void at::native::GammaBetaBackwardCUDAKernel",

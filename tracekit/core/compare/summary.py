@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.core.categories import GRAPH, category_expr
+from tracekit.core.categories import GRAPH, OPERATION_TEXT, category_expr
 from tracekit.core.compare.names import normalize_categorical_names_expr
 from tracekit.core.diagnosis.idle import list_idle_times
 from tracekit.core.relations import ACTIVITIES, CALL, KERNELS, THREAD
@@ -125,7 +125,7 @@ RECORDED = {
 """Tables whose presence shows which data a capture recorded, by name of the data."""
 READ_COLUMNS: Mapping[str, Sequence[str]] = {
     "graph_launches": (*CALL, "device_id", "start_ns", "end_ns"),
-    "kernels": (*CALL, "device_id", "start_ns", "end_ns", "short_name", "name"),
+    "kernels": (*CALL, "device_id", "start_ns", "end_ns", "short_name", "name", "operation"),
     "memcpys": (*CALL, "device_id", "start_ns", "end_ns", "copy_kind", "bytes"),
     "memsets": (*CALL, "device_id", "start_ns", "end_ns", "bytes"),
     "api_calls": ("api_call_id", *THREAD, "correlation_id", "start_ns", "end_ns", "name"),
@@ -352,7 +352,7 @@ def _read_op_kernel_samples(source: SummarySource) -> pl.DataFrame:
 
 def _read_category_samples(source: SummarySource) -> pl.DataFrame:
     """Return the count and time of kernels by category, such as attention, and of whole CUDA graphs."""
-    categories = {"kernels": category_expr(pl.col("name")), "graph_launches": pl.lit(GRAPH, pl.Categorical)}
+    categories = {"kernels": category_expr(OPERATION_TEXT), "graph_launches": pl.lit(GRAPH, pl.Categorical)}
     longest = _DURATION.max().alias("max_ns")
     rows = [
         _sum_by_name_and_iteration(

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core import intervals
+from tracekit.core.categories import OPERATION_TEXT
 from tracekit.core.diagnosis import kinds
 from tracekit.core.ops.emit_nvtx import name_without_arguments_expr
 from tracekit.core.relations import ACTIVITIES, CALL, STREAM, THREAD, find_first_row_numbers
@@ -45,7 +46,7 @@ _STREAM_AND_GRAPH = (*STREAM[1:], "graph_node_id")
 READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "nvtx_ranges": ("payload_text",),
     "kernels": (
-        *("kernel_id", "graph_id", *_STREAM_AND_GRAPH),
+        *("kernel_id", "operation", "graph_id", *_STREAM_AND_GRAPH),
         *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
         *("registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
     ),
@@ -396,7 +397,7 @@ def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
         columns["registers"] = pl.col("registers_per_thread").cast(pl.Int64)
         shared = ("static_shared_memory_bytes", "dynamic_shared_memory_bytes")
         columns["shared_bytes"] = pl.sum_horizontal(*(pl.col(c).cast(pl.Int64) for c in shared), ignore_nulls=False)
-        columns |= {c: pl.col(c) for c in ("name", "graph_node_id", "graph_id")}
+        columns |= {c: pl.col(c) for c in ("name", "operation", "graph_node_id", "graph_id")}
     elif table == "memcpys":
         ends = [pl.col(c).cast(pl.String).str.contains("(?i)pageable") for c in ("src_memory_kind", "dst_memory_kind")]
         columns["pageable"] = pl.any_horizontal(*ends).fill_null(value=False)
@@ -406,13 +407,14 @@ def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
     if table == "graph_launches":
         columns["graph_id"] = pl.col("graph_exec_id")
     rows = frames(table).select(**columns).collect().with_columns(pl.col("name").cast(pl.Categorical))
-    return rows.with_columns(create_series(_classify(table, rows)).alias("cls"))
+    return rows.with_columns(create_series(_classify(table, rows)).alias("cls")).drop("operation", strict=False)
 
 
 def _classify(table: str, rows: pl.DataFrame) -> npt.NDArray[np.int8]:
     """Return the class of each GPU operation of a table."""
     if table == "kernels":
-        return kinds.map_names(rows["name"], kinds.classify_kernel_name, kinds.NUMBERS["other_kernel"])
+        texts = rows.select(OPERATION_TEXT).to_series()
+        return kinds.map_names(texts, kinds.classify_kernel_name, kinds.NUMBERS["other_kernel"])
     if table == "memcpys":
         return kinds.map_names(rows["name"], _classify_copy, kinds.NUMBERS["copy_d2d"])
     name = "memset" if table == "memsets" else "opaque_graph"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categories import COPY, GRAPH, category_expr
+from tracekit.core.categories import COPY, GRAPH, OPERATION_TEXT, category_expr
 from tracekit.core.intervals import compute_union_durations
 from tracekit.core.ops.attach import ON_GPU, TABLES
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
@@ -53,7 +53,8 @@ def read_categorized_activities(frames: Frames, table: str, *columns: str) -> pl
         columns: Further columns to read.
     """
     name = _NAMES.get(table, pl.col("name"))
-    category = pl.lit(_CATEGORIES[table], pl.Categorical) if table in _CATEGORIES else category_expr(pl.col("name"))
+    text = OPERATION_TEXT if table == "kernels" else pl.col("name")
+    category = pl.lit(_CATEGORIES[table], pl.Categorical) if table in _CATEGORIES else category_expr(text)
     return frames(table).select(*columns, "device_id", *_TIMES, name=name, category=category).collect()
 
 

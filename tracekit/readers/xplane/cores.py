@@ -37,7 +37,7 @@ STREAMS_PER_PLANE = 1 << 16
 _MODULES, _OPS, _ASYNC = ("XLA Modules", "Sparse Core Modules"), ("XLA Ops", "Sparse Core Ops"), "Async XLA Ops"
 STEPS = "Steps"
 _DISPLAY_NAME = 4
-_COPY = "copy-start"
+_COPY, _CUSTOM_CALL = "copy-start", "custom-call"
 _NAME_OF_OP = r"^%([^\s=(){},]{1,512}) ="
 _MODULE_NAME, _MODULE_ID = r"^(.+?)(?:\(\d+\))?$", r"\((\d{1,20})\)$"
 _TF_OP = r"(?s)^(.*):[^:]*$"
@@ -308,7 +308,9 @@ def build_activities(cores: CoreEvents) -> dict[str, pl.DataFrame]:
     is_copy = (kinds["category"] == _COPY).fill_null(value=False).gather(ops["op"]).fill_null(value=False)
     is_copy &= ops["is_async"]
     copies, kernels = ops.filter(is_copy), ops.filter(~is_copy)
-    names = pl.DataFrame({"name": kinds["name"], "short_name": kinds["name"].str.replace(_NUMBER, "")})
+    names = kinds.select(
+        "name", short_name=pl.col("name").str.replace(_NUMBER, ""), operation=_describe_operation_expr()
+    )
     names = names.cast(pl.Categorical)
     whole = cores.runs.join(ops.select("run").drop_nulls().unique(), on="run", how="anti", maintain_order="left")
     return {
@@ -316,6 +318,16 @@ def build_activities(cores: CoreEvents) -> dict[str, pl.DataFrame]:
         "memcpys": copies.hstack(_describe_copies(kinds).select(pl.all().gather(copies["op"]))),
         "graph_launches": whole.with_columns(graph_id="program_id", op=pl.lit(None, pl.Int64)),
     }
+
+
+def _describe_operation_expr() -> pl.Expr:
+    """Return an expression for the kind of operation of an op: its category, and the primitive in its path.
+
+    It is null for custom calls, which have the name of the kernel that they call.
+    """
+    primitive = pl.coalesce(pl.col("op_name").str.extract(r"([^/]{1,100})$"), pl.lit(""))
+    text = pl.concat_str("category", primitive, separator=" ").str.strip_chars_end()
+    return pl.when(pl.col("category") != _CUSTOM_CALL).then(text)
 
 
 def _describe_copies(kinds: pl.DataFrame) -> pl.DataFrame:
