@@ -21,7 +21,7 @@ FILES = {
     "kineto": ["kineto/train.pt.trace.json.gz"],
     "graphdef": ["tensorflow/network.pb", "tensorflow/network.pbtxt"],
     "tfevents": ["tensorflow/runs"],
-    "xplane": ["xplane/tpu.xplane.pb", "xplane/train.xplane.pb"],
+    "xplane": ["xplane/tpu.xplane.pb", "xplane/train.xplane.pb", "xplane/train.trace.json.gz"],
     "chrome-trace": ["chrome_trace/slices.json"],
     "rocpd": ["rocm/train_results.db"],
     "rpd": ["rocm/train.rpd"],

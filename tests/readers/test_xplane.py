@@ -19,7 +19,7 @@ from tests.conftest import ALL
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
 from tracekit.readers.common.kernel_names import shorten_kernel_name
-from tracekit.readers.xplane import programs, sniff, space
+from tracekit.readers.xplane import programs, sniff, space, viewer
 from tracekit.registry.source import Source
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "xplane" / "train.xplane.pb"
@@ -113,6 +113,63 @@ def test_events_are_those_of_the_trace_viewer() -> None:
         "XlaModule:#hlo_module=jit_step#",
         "cuGraphLaunch",
     }
+
+
+@pytest.mark.parametrize("path", [FIXTURE, TPU])
+def test_the_trace_beside_a_profile_has_the_same_kernels(path: Path) -> None:
+    """It has neither what connects launches with runs on TPUs, nor asynchronous copies, nor the compiled programs."""
+    columns = [
+        "name",
+        "start_ns",
+        "end_ns",
+        "device_id",
+        "stream_id",
+        "grid_x",
+        "registers_per_thread",
+        "graph_node_id",
+    ]
+    with load(path) as profile, load(path.with_name(path.name.replace("xplane.pb", "trace.json.gz"))) as trace:
+        assert (trace.format, trace.info["tool"]) == ("xplane", "XLA profiler")
+        expected, kernels = (t.frame("kernels").select(columns).sort(columns).collect() for t in (profile, trace))
+        assert kernels.equals(expected)
+        ops, found = (t.rollup().frame("ops").filter(pl.col("kernel_count") > 0).collect() for t in (profile, trace))
+        assert trace.correlate().frame("kernels").select(pl.col("range_path").null_count()).collect().item() == 0
+        assert not trace.undecoded
+    if path == FIXTURE:
+        assert found["op_name"].to_list() == ops["op_name"].to_list()
+    else:
+        assert {name.rpartition("/")[2] for name in ops["op_name"]} == {n.rpartition("/")[2] for n in found["op_name"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "contains no events because it is truncated"),
+        ('{"ph":"X","pid":1,"tid":1,"ts":2e15,"dur":1,"name":"a"}]}', "out of range"),
+        ('{"ph":"X","pid":1,"tid":1,"ts":1,"dur":-1,"name":"a"}]}', "out of range"),
+    ],
+)
+def test_damaged_traces_of_the_trace_viewer(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.trace.json"
+    path.write_text('{"traceEvents":[{"ph":"M","pid":1,"name":"process_name","args":{"name":"/host:CPU"}},' + text)
+    with pytest.raises(CorruptTraceError, match=said):
+        load(path)
+
+
+def test_traces_of_the_trace_viewer_may_lack_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.trace.json.gz"
+    text = gzip.decompress(FIXTURE.with_name("train.trace.json.gz").read_bytes())
+    others = b'{"ph":"X","pid":1,"tid":1,"name":"x"},{"ph":"i","pid":1},'
+    path.write_bytes(gzip.compress(text[:-2000].replace(b'"traceEvents":[', b'"traceEvents":[' + others)))
+    monkeypatch.setattr(viewer, "MAX_EVENTS", 100)
+    with pytest.warns(TracekitWarning) as caught:
+        trace = tk.load(path)
+    with trace:
+        assert 0 < trace.count("kernels") < 155
+        assert trace.undecoded["other events of the trace viewer"].count == 2
+    said = " ".join(str(w.message) for w in caught)
+    assert "complete events were read" in said
+    assert "the profiler leaves out all others: the profile beside it (.xplane.pb) contains them" in said
 
 
 def test_what_a_profile_of_jax_says() -> None:

@@ -54,6 +54,17 @@ def test_copies_of_real_profiles_say_the_same(path: Path, tmp_path: Path) -> Non
             assert before[name] == after[name]
 
 
+def test_the_trace_beside_a_profile_is_redacted(tmp_path: Path) -> None:
+    path, copy = tmp_path / "a.trace.json", tmp_path / "b.trace.json"
+    name = '{"ph":"M","pid":1,"name":"process_name","args":{"name":"/host:CPU"}}'
+    event = '{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a","args":{"source":"/home/jdoe9/model.py"}}'
+    path.write_text(f'{{"traceEvents":[{name},{event}]}}')
+    tk.redact(path, copy)
+    assert "jdoe9" not in copy.read_text()
+    with load(copy) as trace:
+        assert trace.count("nvtx_ranges") == 1
+
+
 def test_a_damaged_profile_is_not_copied(tmp_path: Path) -> None:
     path = tmp_path / "a.xplane.pb"
     path.write_bytes(TPU.read_bytes()[:-30])

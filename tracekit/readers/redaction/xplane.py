@@ -15,6 +15,7 @@ import numpy as np
 
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import convert_damage
+from tracekit.readers.redaction import kineto
 from tracekit.readers.redaction.nsys_rep.messages import (
     FieldEdit,
     Overwriter,
@@ -24,7 +25,7 @@ from tracekit.readers.redaction.nsys_rep.messages import (
 )
 from tracekit.readers.redaction.patterns import COMMAND, ENVIRONMENT, HOST, PATH, USER
 from tracekit.readers.redaction.state import Redaction
-from tracekit.readers.xplane import space
+from tracekit.readers.xplane import is_viewer_trace, space
 from tracekit.readers.xplane.programs import METADATA, PROGRAM
 from tracekit.readers.xplane.values import EVENT_VALUES, METADATA_VALUES, EventValues
 
@@ -69,6 +70,8 @@ def redact(source: Source, target: Path | None = None, key: bytes | None = None)
         CorruptTraceError: The profile is damaged, or redacting it takes more steps than allowed for its size.
         TracekitError: The profile changed while it was read.
     """
+    if is_viewer_trace(source):
+        return kineto.redact(source, target, key)
     with source.open() as file, convert_damage(source.path, file=file):
         buffer, size = space.read_content(file)
         redaction = Redaction(source.path, key)

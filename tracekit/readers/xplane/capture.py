@@ -13,7 +13,19 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.xplane import NAME_OF_PLANE, cores, devices, hosts, launches, programs, sniff, space, thunks
+from tracekit.readers.xplane import (
+    NAME_OF_PLANE,
+    cores,
+    devices,
+    hosts,
+    is_viewer_trace,
+    launches,
+    programs,
+    sniff,
+    space,
+    thunks,
+    viewer,
+)
 from tracekit.readers.xplane.hosts import convert_to_frame
 from tracekit.readers.xplane.values import EventValues
 from tracekit.registry.detection import describe_unrecognized
@@ -61,9 +73,14 @@ def read_profile(source: Source) -> ProfileCapture:
     """
     with source.open() as file:
         try:
-            buffer, size = space.read_content(file)
-            budget = Budget(min(size, _MAX_COMPRESSION_RATIO * file.size))
-            capture = ProfileCapture(source.path, space.read_space(buffer, size, budget), budget)
+            if is_viewer_trace(source):
+                budget = Budget(file.size)
+                profile = viewer.read_viewer_trace(file, budget)
+            else:
+                buffer, size = space.read_content(file)
+                budget = Budget(min(size, _MAX_COMPRESSION_RATIO * file.size))
+                profile = space.read_space(buffer, size, budget)
+            capture = ProfileCapture(source.path, profile, budget)
         except Damage as e:
             file.check_unchanged()
             if not sniff(source):
@@ -172,6 +189,7 @@ class ProfileCapture(Capture):
     def _count_undecoded(self, activities: devices.GpuActivities, threads: hosts.Hosts) -> Counter[str]:
         counts = Counter(activities.undecoded)
         counts["memory events of the host"] += threads.undecoded
+        counts["other events of the trace viewer"] += self._space.others
         for plane in self._gpus:
             for line, count in zip(plane.lines, plane.count_events_by_line(), strict=True):
                 if devices.is_derived(plane, line.name):

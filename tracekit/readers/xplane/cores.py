@@ -22,7 +22,8 @@ from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.xplane.hosts import convert_to_frame
 from tracekit.readers.xplane.space import read_strings
-from tracekit.readers.xplane.values import EVENT_VALUES, METADATA_VALUES, EventValues
+from tracekit.readers.xplane.values import METADATA_VALUES, EventValues
+from tracekit.readers.xplane.viewer import ViewerPlane
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -153,6 +154,8 @@ class _Core:
 
     def read_kinds(self) -> pl.DataFrame:
         """Return what each op of the plane is, in the order of the metadata of events."""
+        if isinstance(self._plane, ViewerPlane):
+            return self._read_kinds_of_viewer(self._plane)
         names = self._plane.event_names
         order = np.argsort(names.metadata.starts, kind="stable")
         starts, stops = names.metadata.starts[order], names.metadata.stops[order]
@@ -169,19 +172,29 @@ class _Core:
                 for c, name in (("tf_op", "tf_op"), ("category", "hlo_category"), ("shape", "shape_with_layout"))
             },
         }
-        display_name = pl.when(pl.col("display") != "").then("display")
-        frame = convert_to_frame(pa.table(columns)).with_columns(
-            name=pl.coalesce(pl.col("text").str.extract(_NAME_OF_OP), display_name, "text"),
-            op_name=pl.coalesce(pl.col("tf_op").str.extract(_TF_OP), "tf_op").replace("", None),
-        )
-        return frame.sort("row").select(*_OP)
+        return _describe_kinds(convert_to_frame(pa.table(columns))).sort("row").select(*_OP)
+
+    @staticmethod
+    def _read_kinds_of_viewer(plane: ViewerPlane) -> pl.DataFrame:
+        """Return what each op of a trace of the trace viewer is, by the number of its name."""
+        ops = plane.read_ops()
+        columns = {
+            "text": ops["long_name"],
+            "display": plane.batch.names.dictionary,
+            "program_id": ops["program_id"],
+            "tf_op": ops["tf_op"],
+            "category": ops["hlo_category"],
+            "shape": ops["shape_with_layout"],
+            **{c: ops[name] for c, name in _COSTS.items()},
+        }
+        return _describe_kinds(convert_to_frame(pa.table(columns))).select(*_OP)
 
     def read_runs(self) -> pl.DataFrame:
         """Return the runs of programs in the order of their starts. They are numbered from 0."""
         lines = [i for i, line in enumerate(self._plane.lines) if line.name in _MODULES]
         parts = [pl.DataFrame(schema=RUNS)]
         for events in self._plane.iterate_events(lines):
-            values = EventValues.of_messages(self._plane, events.encoded.starts, events.encoded.stops, EVENT_VALUES)
+            values = EventValues.of_events(self._plane, events)
             columns = {
                 "line": build_number_array(events.lines),
                 "start_ns": build_number_array(events.start_ns),
@@ -225,7 +238,7 @@ class _Core:
         """Return the events of ops: the columns ``OPS`` except ``run``, and ``thread_id``."""
         parts = [pl.DataFrame(schema=_OF_EVENTS)]
         for events in self._plane.iterate_events(list_lines_of_ops(self._plane)):
-            values = EventValues.of_messages(self._plane, events.encoded.starts, events.encoded.stops, EVENT_VALUES)
+            values = EventValues.of_events(self._plane, events)
             columns = {
                 "line": build_number_array(events.lines),
                 "start_ns": build_number_array(events.start_ns),
@@ -260,6 +273,15 @@ class _Core:
             pl.Series("stream_id", self._streams, pl.Int64).gather(line),
             pl.Series("thread_id", list(self._thread_ids), pl.Int64).gather(line),
         )
+
+
+def _describe_kinds(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add the name and the path of ops, given ``text`` (of HLO, or the name), ``display`` (name) and ``tf_op``."""
+    display_name = pl.when(pl.col("display") != "").then("display")
+    return frame.with_columns(
+        name=pl.coalesce(pl.col("text").str.extract(_NAME_OF_OP), display_name, "text"),
+        op_name=pl.coalesce(pl.col("tf_op").str.extract(_TF_OP), "tf_op").replace("", None),
+    )
 
 
 def _use_device_clock(ops: pl.DataFrame) -> pl.DataFrame:

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import build_number_array, compact_dictionary
 from tracekit.readers.common.kernel_names import shorten_kernel_name
-from tracekit.readers.xplane.values import EVENT_VALUES, EventValues
+from tracekit.readers.xplane.values import EventValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
-    from tracekit.readers.xplane.space import EventBatch, Plane
+    from tracekit.readers.xplane.space import EventBatch, KnownValues, Plane
 
 KERNELS, MEMCPYS, MEMSETS, GRAPHS = "kernels", "memcpys", "memsets", "graph_launches"
 TABLES = (KERNELS, MEMCPYS, MEMSETS, GRAPHS)
@@ -92,7 +92,7 @@ def build_activities(planes: Iterable[Plane]) -> GpuActivities:
     for plane in planes:
         streams = [i for i, line in enumerate(plane.lines) if not is_derived(plane, line.name)]
         for events in plane.iterate_events(streams):
-            values = EventValues.of_messages(plane, events.encoded.starts, events.encoded.stops, EVENT_VALUES)
+            values = EventValues.of_events(plane, events)
             batch = _Batch(plane, events, values)
             for name, rows in batch.split().items():
                 if len(rows) and name in batches:
@@ -104,7 +104,7 @@ def build_activities(planes: Iterable[Plane]) -> GpuActivities:
     return GpuActivities(tables, pa.concat_tables(annotations) if annotations else pa.table({}), undecoded)
 
 
-def build_annotations(values: EventValues) -> pa.Table:
+def build_annotations(values: EventValues | KnownValues) -> pa.Table:
     """Return the correlation ids of events, and what the profiler recorded about the operations that launched them."""
     columns: dict[str, pa.Array] = {
         name: build_number_array(*values.get_integers(name)) for name in ("correlation_id", "program_id")
@@ -115,7 +115,7 @@ def build_annotations(values: EventValues) -> pa.Table:
 class _Batch:
     """A batch of events on the streams of a GPU."""
 
-    def __init__(self, plane: Plane, events: EventBatch, values: EventValues) -> None:
+    def __init__(self, plane: Plane, events: EventBatch, values: EventValues | KnownValues) -> None:
         self._plane = plane
         self._events = events
         self._values = values

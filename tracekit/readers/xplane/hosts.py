@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tracekit.readers.common.columns import build_number_array, compact_dictionary
 from tracekit.readers.xplane.devices import ANNOTATIONS, build_annotations
-from tracekit.readers.xplane.values import EVENT_VALUES, EventValues
+from tracekit.readers.xplane.values import EventValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -130,7 +130,7 @@ def read_device_lines(plane: Plane, lines: Sequence[int], thread_ids: Sequence[i
     parts = [pl.DataFrame(schema=DEVICE_SPANS)]
     ids = pl.Series("thread_id", list(thread_ids), pl.Int64)
     for events in plane.iterate_events(list(lines)):
-        values = EventValues.of_messages(plane, events.encoded.starts, events.encoded.stops, EVENT_VALUES)
+        values = EventValues.of_events(plane, events)
         columns = {
             "start_ns": build_number_array(events.start_ns),
             "end_ns": build_number_array(events.end_ns),
@@ -149,7 +149,7 @@ class _Batch:
     def __init__(self, plane: Plane, events: EventBatch, first_line: int, *, has_cores: bool) -> None:
         self._events = events
         self._has_cores = has_cores
-        self._values = EventValues.of_messages(plane, events.encoded.starts, events.encoded.stops, EVENT_VALUES)
+        self._values = EventValues.of_events(plane, events)
         columns = {
             "line": build_number_array(events.lines + first_line),
             "start_ns": build_number_array(events.start_ns),

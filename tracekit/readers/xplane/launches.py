@@ -60,9 +60,10 @@ def build_launches(
         for frame in (on_host, spans)
         for column in ("start_ns", "end_ns")
     ]
+    launches = find_launches(cores.runs, flows)
     has_steps = on_host["name"].cast(pl.String).str.contains(STEP_PATTERN).any()
-    steps = cores.steps.clear() if has_steps else cores.steps
-    launches = find_launches(cores.runs, flows if steps.is_empty() else flows.clear())
+    steps = cores.steps.clear() if has_steps and launches.height else cores.steps
+    launches = launches if steps.is_empty() else launches.clear()
     placed = place_operations(cores, launches, pl.concat(times))
     ids = placed.select("run", "op", correlation_id=pl.col("call") + first_id)
     activities = {

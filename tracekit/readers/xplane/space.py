@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.common.protobuf.decoding import Buffer, Occurrences, decode, extract_strings, find_occurrences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
@@ -113,6 +113,30 @@ class Line(NamedTuple):
     timestamp_ns: int
 
 
+class KnownValues(Protocol):
+    """The values of a batch of events that need not be decoded. The methods are those of ``EventValues``."""
+
+    def take(self, rows: Int64Array) -> KnownValues:
+        """Return the values of the events with the given indices."""
+        ...
+
+    def get_integers(self, name: str) -> tuple[Int64Array, Mask]:
+        """Return the integer value with a name of each event, and a mask of the events that have one."""
+        ...
+
+    def get_strings(self, name: str) -> pa.DictionaryArray:
+        """Return the string value with a name of each event, null for events that have none."""
+        ...
+
+    def has(self, name: str) -> Mask:
+        """Return a mask of the events that have a value with a name."""
+        ...
+
+    def to_json(self, ignored: Collection[str], is_selected: Mask) -> pa.Array:
+        """Return the values of each event as a JSON object, null for events without values."""
+        ...
+
+
 class EventBatch(NamedTuple):
     """A batch of events of a plane.
 
@@ -123,6 +147,7 @@ class EventBatch(NamedTuple):
         end_ns: End of each event.
         has_duration: Whether each event has a duration that is not 0.
         names: Name of each event.
+        values: Their values, if they are known already, as they are for traces of the trace viewer.
     """
 
     encoded: Occurrences
@@ -131,13 +156,17 @@ class EventBatch(NamedTuple):
     end_ns: Int64Array
     has_duration: Mask
     names: pa.DictionaryArray
+    values: KnownValues | None = None
 
     def take(self, rows: Int64Array) -> EventBatch:
         """Return the events with the given indices, which are ascending."""
-        encoded = Occurrences(*(c[rows] for c in (self.encoded.rows, self.encoded.starts, self.encoded.stops)))
+        encoded = self.encoded
+        if self.values is None:
+            encoded = Occurrences(*(c[rows] for c in (encoded.rows, encoded.starts, encoded.stops)))
+        values = None if self.values is None else self.values.take(rows)
         names = self.names.take(build_number_array(rows))
         return EventBatch(
-            encoded, self.lines[rows], self.start_ns[rows], self.end_ns[rows], self.has_duration[rows], names
+            encoded, self.lines[rows], self.start_ns[rows], self.end_ns[rows], self.has_duration[rows], names, values
         )
 
 
@@ -274,11 +303,13 @@ class Space(NamedTuple):
         planes: Its planes.
         errors: Number of errors that the profiler reported.
         warnings: Number of warnings that the profiler reported.
+        others: Number of events that are neither events of threads nor of devices, in a trace of the trace viewer.
     """
 
     planes: list[Plane]
     errors: int
     warnings: int
+    others: int = 0
 
 
 def read_content(file: InputFile) -> tuple[Buffer, int]:

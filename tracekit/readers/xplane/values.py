@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
-    from tracekit.readers.xplane.space import Plane
+    from tracekit.readers.xplane.space import EventBatch, KnownValues, Plane
 
 EVENT_VALUES, METADATA_VALUES = 4, 5
 """Numbers of the fields that contain the values of an event, and of the metadata of events."""
@@ -56,6 +56,13 @@ class EventValues:
         """Decode the values in a field of encoded messages."""
         (encoded,) = find_occurrences(plane.buffer, starts, stops, (field,))
         return cls(plane, encoded, len(starts))
+
+    @classmethod
+    def of_events(cls, plane: Plane, events: EventBatch) -> EventValues | KnownValues:
+        """Decode the values of a batch of events, unless they are known already."""
+        if events.values is not None:
+            return events.values
+        return cls.of_messages(plane, events.encoded.starts, events.encoded.stops, EVENT_VALUES)
 
     @classmethod
     def of_plane(cls, plane: Plane) -> EventValues:
