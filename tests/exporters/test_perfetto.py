@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.conftest import FIXTURES
 from tests.core.test_mpi import two_ranks
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -292,3 +293,34 @@ def test_perfetto_shows_messages_between_ranks(suffix: str, prefix: str, tmp_pat
     collectives = calls.drop_nulls("collective_id").group_by("collective_id").agg("mpi_call_id")["mpi_call_id"]
     assert shown == Counter(tuple(sorted(pair)) for pair in (*messages, *collectives))
     assert len(messages) == 19
+
+
+STAGES = {"kernels": "Kernel", "memcpys": "Memcpy", "memsets": "Memset", "graph_launches": "Graph"}
+GPU_SLICES = """
+select s.name, s.ts, s.dur, s.submission_id, p.pid, t.name as queue, extract_arg(s.arg_set_id, 'bytes') as bytes
+from gpu_slice s join gpu_track t on s.track_id = t.id left join process p using (upid)
+"""
+
+
+@pytest.mark.perfetto
+@pytest.mark.parametrize("name", ["ddp2.nsys-rep", "graph_node.nsys-rep", "serving/steps.nsys-rep"])
+def test_perfetto_shows_gpu_render_stages(name: str, tmp_path: Path, perfetto: Any) -> None:
+    """Trace processors before version 54 do not know the parameters of launches, and name slices by their stage."""
+    with tk.load(FIXTURES / name) as raw:
+        trace = raw.correlate()
+        perfetto.load(trace.export(tmp_path / "x.pftrace", options={"gpu-activities": "render-stages"}))
+        assert perfetto.problems().keys() <= {"unknown_extension_fields"}
+        expected: Counter[tuple[Any, ...]] = Counter()
+        for table, stage in STAGES.items():
+            size = pl.col("bytes") if "bytes" in trace.schema(table).names else pl.lit(None).alias("bytes")
+            rows = trace.frame(table).select(
+                pl.lit(stage).alias("stage"), "start_ns", pl.col("end_ns") - pl.col("start_ns"),
+                pl.col("correlation_id").fill_null(0), "process_id", "stream_id", size.cast(pl.String),
+            )  # fmt: skip
+            expected.update(rows.collect().rows())
+    shown: Counter[tuple[Any, ...]] = Counter()
+    for row in perfetto.query(GPU_SLICES):
+        stream = int(re.search(r"stream (\d+)", row["queue"])[1])  # type: ignore[index]
+        shown[row["name"], row["ts"], row["dur"], row["submission_id"], row["pid"], stream, row["bytes"]] += 1
+    assert expected.total() > 50
+    assert len(list((expected - shown).elements())) == len(list((shown - expected).elements())) == 0

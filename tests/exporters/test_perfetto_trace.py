@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import importlib
 import importlib.util
@@ -507,6 +508,157 @@ with tk.load(sys.argv[1]) as trace:
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+FRAGMENTS = st.lists(st.binary(max_size=300), min_size=1, max_size=9)
+
+
+@given(FRAGMENTS, FRAGMENTS, st.data())
+def test_fragments_are_joined_wrapped_and_concatenated(
+    one: list[bytes], other: list[bytes], data: st.DataObject
+) -> None:
+    def build(parts: list[bytes]) -> wire.RepeatedFields:
+        sizes = np.cumsum([0, *map(len, parts)])
+        return wire.RepeatedFields(np.frombuffer(b"".join(parts), np.uint8), sizes)
+
+    def parts(fragments: wire.RepeatedFields) -> list[bytes]:
+        return [bytes(fragments.data[a:b]) for a, b in itertools.pairwise(fragments.offsets.tolist())]
+
+    assert parts(wire.RepeatedFields.concatenate([build(one), build(other)])) == one + other
+    pairs = list(zip(one, other, strict=False))
+    firsts, seconds = (build([pair[n] for pair in pairs]) for n in (0, 1))
+    assert parts(wire.RepeatedFields.join([firsts, seconds])) == [a + b for a, b in pairs]
+    wrapped = [wire.encode_length_delimited(b"tag", b"lead" + part) if part else b"" for part in one]
+    assert parts(build(one).wrap(b"tag", lead=b"lead")) == wrapped
+    codes = np.array(data.draw(st.lists(st.integers(0, len(one) - 1), max_size=9)), np.int64)
+    assert parts(build(one).take(codes)) == [one[code] for code in codes]
+    starts = sorted({0, *data.draw(st.lists(st.integers(0, len(one) - 1), max_size=3))})
+    groups = [b"".join(one[a:b]) for a, b in itertools.pairwise([*starts, len(one)])]
+    assert parts(build(one).merge_groups(np.array(starts))) == groups
+
+
+def render_stages(data: bytes) -> tuple[list[Event], list[tuple[int, list[int]]]]:
+    """Return the GPU render stage events with what they refer to, and the times and launched events of API calls."""
+    tables: defaultdict[tuple[int, str], dict[int, Any]] = defaultdict(dict)
+    clocks: dict[tuple[int, int], int] = {}
+    default_clock: dict[int, int] = {}
+    events, launches = [], []
+    names = ("graphics_contexts", "gpu_specifications", "compute_kernels", "compute_arg_names", *TABLES)
+    for packet in packets_of(data):
+        number = packet.trusted_packet_sequence_id
+        for name in names:
+            new = {entry.iid: entry for entry in getattr(packet.interned_data, name)}
+            assert not new.keys() & tables[number, name].keys()
+            tables[number, name] |= new
+        if packet.HasField("trace_packet_defaults"):
+            default_clock[number] = packet.trace_packet_defaults.timestamp_clock_id
+        clocks |= {(number, c.clock_id): c.timestamp for c in packet.clock_snapshot.clocks if c.is_incremental}
+        if packet.HasField("timestamp"):
+            clocks[number, default_clock[number]] += packet.timestamp
+        at = clocks.get((number, default_clock.get(number, 0)), 0)
+        if packet.track_event.HasField("gpu_correlation"):
+            launches.append((at, list(packet.track_event.gpu_correlation.render_stage_submission_event_ids)))
+        if packet.HasField("gpu_render_stage_event"):
+            event = packet.gpu_render_stage_event
+            contexts, specifications, kernels, arg_names, event_names, _, values = (tables[number, n] for n in names)
+            args: Event = {}
+            for arg in event.launch.args:
+                (field,) = {f.name for f, _ in arg.ListFields()} - {"name_iid"}
+                value = getattr(arg, field)
+                args[arg_names[arg.name_iid].text] = values[value].text if field == "string_value_iid" else value
+            args |= {datum.name: datum.value for datum in event.extra_data}
+            sizes = {
+                name: tuple(getattr(message, axis) if message.HasField(axis) else None for axis in "xyz")
+                for name in ("grid_size", "workgroup_size")
+                if event.launch.HasField(name)
+                for message in [getattr(event.launch, name)]
+            }
+            kernel_type = kernels.get(event.kernel_iid)
+            events.append(
+                {
+                    "id": event.event_id, "ts": at, "dur": event.duration, "gpu": event.gpu_id,
+                    "args": args | {f"{n}_xyz": size for n, size in sizes.items()},
+                    "submission": event.submission_id if event.HasField("submission_id") else None,
+                    "stage": specifications[event.stage_iid].name, "queue": specifications[event.hw_queue_iid].name,
+                    "category": specifications[event.stage_iid].category, "name": event_names[event.name_iid].text,
+                    "context": (event.context, contexts[event.context].pid, contexts[event.context].api),
+                    "kernel": kernel_type and (kernel_type.demangled_name, kernel_type.arch),
+                }
+            )  # fmt: skip
+    return events, launches
+
+
+@pytest.mark.filterwarnings("ignore::tracekit.TracekitWarning")
+def test_render_stages_say_what_the_tables_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {f"{size}_{axis}": n for size in ("grid", "block") for n, axis in enumerate("xyz", 2)}
+    other = {"process_id": 8, "device_id": 1, "context_id": 1, "stream_id": None}
+    made = trace(
+        devices=[{"device_id": n, "name": f"GPU {n}", "compute_major": 9, "compute_minor": 0} for n in (0, 1)],
+        processes=[{"process_id": 7, "name": "python"}],
+        api_calls=[call(0, 4, correlation_id=1), call(6, 8, correlation_id=2), call(9, 9)],
+        kernels=[
+            *(kernel(10 + n, 11 + n, correlation_id=1, registers_per_thread=n, **sizes) for n in range(3)),
+            kernel(30, 31, name=None, short_name=None, grid_x=1),
+            kernel(35, 33, correlation_id=1 << 40, static_shared_memory_bytes=5, dynamic_shared_memory_bytes=6),
+            kernel(12, 60, correlation_id=2, **other),
+        ],
+        memcpys=[
+            {**QUEUE, "start_ns": 31 + n, "end_ns": 40, "bytes": 1 << 40, "copy_kind": "Host-to-Device"}
+            for n in range(2)
+        ],
+        memsets=[{**QUEUE, "start_ns": 15, "end_ns": 30, "correlation_id": 2, "bytes": 4, "value": 0}],
+        nvtx_ranges=[push(0, 50, "outer")],
+    ).correlate()
+    options = {"gpu-activities": "render-stages"}
+    data = made.export(tmp_path / "a.pftrace", options=options).read_bytes()
+    events, launches = render_stages(data)
+    assert [e["id"] for e in events] == [1, 2, 6, 3, 4, 5, 7, 8, 9]
+    by_id = {e["id"]: e for e in events}
+    assert by_id[2] == {
+        "id": 2, "ts": 11, "dur": 1, "gpu": 0, "submission": 1, "stage": "Kernel", "category": 2, "name": "k",
+        "queue": "GPU 0 GPU 0 · pid 7 · stream 3", "context": (1, 7, 4), "kernel": ("k(int)", "sm_90"),
+        "args": {
+            "grid_size": 24, "workgroup_size": 24, "thread_count": 576, "process_id": 7, "process_name": "python",
+            "registers_per_thread": 1, "nvtx_path": "outer", "grid_size_xyz": (2, 3, 4),
+            "workgroup_size_xyz": (2, 3, 4),
+        },
+    }  # fmt: skip
+    assert (by_id[4]["name"], by_id[4]["kernel"], by_id[4]["submission"]) == ("kernel", None, None)
+    assert by_id[4]["args"] == {"process_id": 7, "process_name": "python", "grid_size_xyz": (1, None, None)}
+    assert (by_id[5]["dur"], by_id[5]["submission"]) == (0, None)
+    anomaly = {"shared_mem_static": 5, "shared_mem_dynamic": 6, "negative_duration_ns": -2}
+    assert by_id[5]["args"] == {"process_id": 7, "process_name": "python", **anomaly}
+    assert (by_id[6]["gpu"], by_id[6]["context"]) == (1, (2, 8, 4))
+    assert by_id[6]["queue"] == "GPU 1 GPU 1 · pid 8 · unknown stream"
+    assert [(by_id[n]["stage"], by_id[n]["name"], by_id[n]["category"]) for n in (7, 8, 9)] == [
+        *[("Memcpy", "Memcpy Host-to-Device", 0)] * 2, ("Memset", "Memset", 0),
+    ]  # fmt: skip
+    assert by_id[7]["queue"] != by_id[8]["queue"] == "GPU 0 GPU 0 · pid 7 · stream 3 · lane 2"
+    assert by_id[7]["args"] == {"bytes": str(1 << 40), "copy_kind": "Host-to-Device"}
+    assert by_id[9]["args"] == {"bytes": "4", "value": "0", "nvtx_path": "outer"}
+    assert launches == [(0, [1, 2, 3]), (6, [9])]
+    assert not any(e["descriptor"].thread.thread_name == "stream 3" for e in decoded(data) if "descriptor" in e)
+    monkeypatch.setattr(export, "BLOCK_ROWS", 2)
+    small = made.export(tmp_path / "b.pftrace", options=options).read_bytes()
+    assert render_stages(small) == (events, launches)
+    whole = made.export(tmp_path / "c.pftrace").read_bytes()
+    both = made.export(tmp_path / "d.pftrace", options={"gpu-activities": "both"}).read_bytes()
+    assert render_stages(both) == (events, launches)
+    assert render_stages(whole) == ([], [])
+    assert drawn(both) == drawn(whole)
+
+
+@pytest.mark.slow
+def test_render_stages_of_many_traces_have_ids_of_their_own(tmp_path: Path) -> None:
+    options = {"gpu-activities": "render-stages"}
+    with pytest.warns(tk.TracekitWarning, match="the timeline lacks"):
+        path = tk.load_many(FIXTURES / "ranks").export(tmp_path / "x.pftrace", options=options)
+    events, launches = render_stages(path.read_bytes())
+    ids = [e["id"] for e in events]
+    assert len(set(ids)) == len(ids) > 0
+    assert {n for _, launched in launches for n in launched} <= set(ids)
+    ranks = tk.load_many(FIXTURES / "ranks")
+    assert len({e["gpu"] for e in events}) >= len(ranks)
+
+
 def test_every_form_of_values_has_a_field() -> None:
     args = [a for stage in kinds.STAGES for kind in stage for a in kind.row_args + kind.repeated_args]
     forms = {value.form for arg in args for value in arg.values}
@@ -517,13 +669,23 @@ def test_every_form_of_values_has_a_field() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("perfetto") is None, reason="perfetto is not installed")
 def test_fields_are_those_of_perfetto() -> None:
     theirs = importlib.import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    renamed = {"InternedText": ["EventName", "DebugAnnotationName", "InternedString"]}
+    texts = ["EventName", "DebugAnnotationName", "InternedString", "InternedComputeArgName"]
+    renamed = {"InternedText": texts}
     compiled = schemas.load_message_class("perfetto", "Trace").DESCRIPTOR.file
     assert set(compiled.message_types_by_name) >= {"TracePacket", "TrackEvent"}
-    for name, message in compiled.message_types_by_name.items():
+    extensions = {
+        "InternedData": {1000: "compute_kernels", 1001: "compute_arg_names"},
+        "TrackEvent": {3000: "gpu_correlation"},
+    }  # declared by files that the package does not contain: gpu_interned_data.proto and gpu_track_event.proto
+    nested = {f"{m.name}.{n.name}": n for m in compiled.message_types_by_name.values() for n in m.nested_types}
+    for name, message in {**compiled.message_types_by_name, **nested}.items():
+        if name == "GpuCorrelation":
+            continue
         for other in renamed.get(name, [name]):
-            fields = getattr(theirs, other).DESCRIPTOR.fields_by_number
+            fields = functools.reduce(getattr, other.split("."), theirs).DESCRIPTOR.fields_by_number
             for field in message.fields:
+                if extensions.get(name, {}).get(field.number) == field.name:
+                    continue
                 assert field.number in fields
                 if name != "InternedText":
                     assert (field.name, field.type, field.is_repeated) == (

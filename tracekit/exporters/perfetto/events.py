@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 
 from tracekit.exporters.perfetto.packets import encode_packet, format_description
-from tracekit.exporters.perfetto.strings import EVENT_NAMES, STRING_VALUES
+from tracekit.exporters.perfetto.strings import ANNOTATION_NAMES, EVENT_NAMES, LAUNCH_ARG_NAMES, STRING_VALUES
 from tracekit.exporters.perfetto.wire import (
     FIXED64_BYTES,
     FieldValues,
     PacketBatch,
     PacketField,
     Prefix,
+    RepeatedFields,
     encode_field_tag,
     encode_fragments,
     encode_varint,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from tracekit.exporters.perfetto.packets import PacketSequence, TrackUuids
     from tracekit.exporters.perfetto.strings import StringTables
-    from tracekit.exporters.perfetto.wire import Flows, Numbers
+    from tracekit.exporters.perfetto.wire import Codes, Flows, Numbers
     from tracekit.exporters.timeline.blocks import RowBatch, TableRows
     from tracekit.exporters.timeline.kinds import Arg, ArgumentValue, EventKind
     from tracekit.exporters.timeline.tracks import LaneRegistry
@@ -50,6 +51,12 @@ _FIELDS = {
     kinds.STRING: "string_value_iid",
     kinds.TRUE: "bool_value",
 }
+_ANNOTATION = ("TrackEvent", "debug_annotations", "DebugAnnotation")
+_LAUNCH_ARG = (
+    "GpuRenderStageEvent.ComputeKernelLaunch",
+    "args",
+    "GpuRenderStageEvent.ExtraComputeArg",
+)
 _FIXED = (kinds.REAL, kinds.THOUSANDTHS)
 _MIN_COMBINATIONS = 64
 """Number of combinations that is always allowed, even if a block has few rows."""
@@ -69,8 +76,14 @@ class EventArg(NamedTuple):
     @classmethod
     def as_annotation(cls, arg: Arg, strings: StringTables) -> EventArg:
         """Return an argument that is written as a debug annotation, with its name interned."""
-        name_id = strings.intern_annotation_name(arg.key)
-        return cls([_encode_annotation_prefix(name_id, value.form) for value in arg.values], arg.values)
+        name_id = strings.intern_name(ANNOTATION_NAMES, arg.key)
+        return cls([_encode_arg_prefix(*_ANNOTATION, name_id, value.form) for value in arg.values], arg.values)
+
+    @classmethod
+    def as_launch_arg(cls, arg: Arg, strings: StringTables) -> EventArg:
+        """Return an argument that is written as a parameter of a launch, with its name interned."""
+        name_id = strings.intern_name(LAUNCH_ARG_NAMES, arg.key)
+        return cls([_encode_arg_prefix(*_LAUNCH_ARG, name_id, value.form) for value in arg.values], arg.values)
 
     @classmethod
     def as_counter(cls, arg: Arg) -> EventArg:
@@ -137,6 +150,7 @@ class EventsOfKind:
         *,
         tracks: Numbers | CounterTracks,
         flows: Flows,
+        submissions: Flows,
     ) -> None:
         """Prepare to encode events.
 
@@ -148,10 +162,11 @@ class EventsOfKind:
             sequence: The packet sequence that the events are written to.
             tracks: The track uuid of each lane, by lane id, or the tracks of counters.
             flows: The flows that begin or end at the events, ordered by time.
+            submissions: The GPU render stage events that the events launched, ordered by the time of the events.
         """
         self._kind, self._rows, self._lane_ids, self._times = kind, rows, lane_ids, times
         self._sequence, self._strings, self._flows = sequence, sequence.strings, flows
-        self._tracks = tracks
+        self._tracks, self._submissions = tracks, submissions
         self._row_args, self._repeated_args = [EventArg.as_counter(get_key_arg(kind))], list[EventArg]()
         if isinstance(tracks, np.ndarray):
             own = [get_key_arg(kind), *select_available_args(kind.row_args, rows.columns), *list_anomaly_args(kind)]
@@ -173,14 +188,16 @@ class EventsOfKind:
         examples = batch.take(combinations.first_rows)
         repeated = [arg for nth, arg in enumerate(self._repeated_args, 1) if nth in used]
         fields = [*self._create_track_fields(examples, lane_ids[combinations.first_rows], has_name=0 in used)]
-        fragments = encode_fragments([*fields, *self._create_arg_fields(repeated, examples)], examples.height)
+        fragments = encode_fragments([*fields, *create_arg_fields(repeated, examples, self._strings)], examples.height)
         rest = [arg for nth, arg in enumerate(self._repeated_args, 1) if nth not in used]
-        fields = [*self._create_arg_fields([*self._row_args, *rest], batch)]
+        fields = [*create_arg_fields([*self._row_args, *rest], batch, self._strings)]
         if 0 not in used:
             fields.append(self._create_name_field(batch))
         times = get_times_with_previous(self._times.starts, start, stop)
         flows = self._flows.select_flows_of_events(start, stop)
-        return PacketBatch(self._sequence.event_lead, times, fields, fragments, combinations.codes, flows)
+        submissions = self._submissions.select_flows_of_events(start, stop)
+        fragments, codes = _add_submissions(fragments, combinations.codes, submissions)
+        return PacketBatch(self._sequence.encode_event_lead("track_event"), times, fields, fragments, codes, flows)
 
     def _find_combinations(
         self, batch: RowBatch, lane_ids: Array, groups: Sequence[Sequence[str]]
@@ -216,45 +233,67 @@ class EventsOfKind:
 
     def _create_name_field(self, batch: RowBatch) -> PacketField:
         name_ids = self._strings.intern(EVENT_NAMES, batch, self._kind.name)
-        return PacketField([Prefix(encode_field_tag("TrackEvent", "name_iid"))], _require(name_ids))
+        return PacketField([Prefix(encode_field_tag("TrackEvent", "name_iid"))], require_values(name_ids))
 
-    def _create_arg_fields(self, args: Sequence[EventArg], batch: RowBatch) -> Iterator[PacketField]:
-        """Yield the fields of arguments, except those that are null in all rows."""
-        numbers = {
-            f"{place} {nth}": value.expression
-            for place, arg in enumerate(args)
-            for nth, value in enumerate(arg.values)
-            if value.form == kinds.TRUE
-            or (value.form != kinds.STRING and not all(map(batch.is_all_null, list_column_names(value.expression))))
-        }
-        frame = batch.read_frame(list(dict.fromkeys(list_column_names(*numbers.values())))).select(**numbers)
-        for place, arg in enumerate(args):
-            result = FieldValues(np.zeros(batch.height, np.uint64), np.zeros(batch.height, np.uint8))
-            for nth, value in enumerate(arg.values):
-                if value.form == kinds.STRING:
-                    words = self._strings.intern(STRING_VALUES, batch, value.expression)
-                    present = None if words.all() else words != 0
-                elif f"{place} {nth}" in numbers:
-                    words, present = _convert_to_words(frame[f"{place} {nth}"], value.form)
-                else:
-                    continue
-                if nth == 0 and present is None:
-                    result = _require(words)
-                    break
-                chosen = (result.choices == 0) & present if present is not None else result.choices == 0
-                np.copyto(result.numbers, words, where=chosen)
-                result.choices[chosen] = nth + 1
-            if result.choices.any():
-                yield PacketField(arg.prefixes, result)
+
+def create_arg_fields(args: Sequence[EventArg], batch: RowBatch, strings: StringTables) -> Iterator[PacketField]:
+    """Yield the fields of arguments, except those that are null in all rows."""
+    numbers = {
+        f"{place} {nth}": value.expression
+        for place, arg in enumerate(args)
+        for nth, value in enumerate(arg.values)
+        if value.form == kinds.TRUE
+        or (value.form != kinds.STRING and not all(map(batch.is_all_null, list_column_names(value.expression))))
+    }
+    frame = batch.read_frame(list(dict.fromkeys(list_column_names(*numbers.values())))).select(**numbers)
+    for place, arg in enumerate(args):
+        result = FieldValues(np.zeros(batch.height, np.uint64), np.zeros(batch.height, np.uint8))
+        for nth, value in enumerate(arg.values):
+            if value.form == kinds.STRING:
+                words = strings.intern(STRING_VALUES, batch, value.expression)
+                present = None if words.all() else words != 0
+            elif f"{place} {nth}" in numbers:
+                words, present = _convert_to_words(frame[f"{place} {nth}"], value.form)
+            else:
+                continue
+            if nth == 0 and present is None:
+                result = require_values(words)
+                break
+            chosen = (result.choices == 0) & present if present is not None else result.choices == 0
+            np.copyto(result.numbers, words, where=chosen)
+            result.choices[chosen] = nth + 1
+        if result.choices.any():
+            yield PacketField(arg.prefixes, result)
+
+
+def _add_submissions(fragments: RepeatedFields, codes: Codes, submissions: Flows) -> tuple[RepeatedFields, Codes]:
+    """Add the GPU render stage events that events launched to the fragments of these events.
+
+    Args:
+        fragments: The encoded fields that are equal in many events.
+        codes: Index of the fields of each event in ``fragments``.
+        submissions: The launched events, ordered by the launching event.
+    """
+    if not len(submissions.ids):
+        return fragments, codes
+    starts = np.flatnonzero(np.diff(submissions.positions, prepend=-1))
+    rows, count = submissions.positions[starts], len(fragments.offsets) - 1
+    tag = Prefix(encode_field_tag("GpuCorrelation", "render_stage_submission_event_ids"))
+    ids = encode_fragments([PacketField([tag], require_values(submissions.ids))], len(submissions.ids))
+    launched = ids.merge_groups(starts).wrap(encode_field_tag("TrackEvent", "gpu_correlation"))
+    own = RepeatedFields.join([fragments.take(codes[rows]), launched])
+    codes = codes.astype(np.int64)
+    codes[rows] = np.arange(count, count + len(rows))
+    return RepeatedFields.concatenate([fragments, own]), codes
 
 
 def build_track_field(event_type: int, track_uuids: Numbers) -> PacketField:
     """Return a field that contains the given type of an event, and the uuid of the track of each event."""
     tag = encode_field_tag("TrackEvent", "type") + encode_varint(event_type)
-    return PacketField([Prefix(tag + encode_field_tag("TrackEvent", "track_uuid"))], _require(track_uuids))
+    return PacketField([Prefix(tag + encode_field_tag("TrackEvent", "track_uuid"))], require_values(track_uuids))
 
 
-def _require(numbers: Numbers) -> FieldValues:
+def require_values(numbers: Numbers) -> FieldValues:
     """Return the values of a field that every event has."""
     return FieldValues(numbers, np.ones(len(numbers), np.uint8))
 
@@ -281,10 +320,18 @@ def _convert_to_words(
     return column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64), present
 
 
-def _encode_annotation_prefix(name_id: int, form: str) -> Prefix:
-    """Return the bytes of a debug annotation up to its value, including the interning id of its name."""
-    lead = encode_field_tag("TrackEvent", "debug_annotations")
-    name = encode_field_tag("DebugAnnotation", "name_iid") + encode_varint(name_id)
-    content = name + encode_field_tag("DebugAnnotation", _FIELDS[form])
+def _encode_arg_prefix(owner: str, field: str, message: str, name_id: int, form: str) -> Prefix:
+    """Return the bytes of an argument up to its value, including the interning id of its name.
+
+    Args:
+        owner: The message that contains the argument.
+        field: The field of ``owner`` that contains the argument.
+        message: The message of the argument.
+        name_id: The interning id of the name.
+        form: The type of the value.
+    """
+    lead = encode_field_tag(owner, field)
+    name = encode_field_tag(message, "name_iid") + encode_varint(name_id)
+    content = name + encode_field_tag(message, _FIELDS[form])
     size = len(content) + (FIXED64_BYTES if form in _FIXED else 0)
     return Prefix(lead + encode_varint(size) + content, form in _FIXED, 0 if form in _FIXED else len(lead))

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import ExportError
+from tracekit.exporters.perfetto import BOTH, RENDER_STAGES, TRACKS
 from tracekit.exporters.perfetto.events import (
     END,
     CounterTracks,
@@ -37,6 +38,7 @@ from tracekit.exporters.perfetto.packets import (
     encode_metadata_packet,
     encode_track_packets,
 )
+from tracekit.exporters.perfetto.render_stages import RenderStages
 from tracekit.exporters.perfetto.strings import StringPool
 from tracekit.exporters.perfetto.wire import BATCH_ROWS, PacketBatch, PacketEncoder, encode_fragments
 from tracekit.exporters.timeline import kinds
@@ -71,7 +73,7 @@ BLOCK_ROWS = 1 << 17
 """Number of events whose fields are prepared at a time."""
 
 
-def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+def write(view: View, path: Path, progress: Progress, tracks: Collection[str], *, gpu_activities: str = TRACKS) -> None:
     """Write the events on the selected tracks of a trace to a Perfetto trace file.
 
     Times are relative to the trace origin. If an event starts before the origin, all times are shifted so that the
@@ -86,8 +88,9 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path, PacketCompression()) as file:
-        writer = TraceWriter(file, origin, collect_trace_metadata(view, layout.clock.shift_ns))
-        flows = FlowTable()
+        writer = TraceWriter(file, origin, collect_trace_metadata(view, layout.clock.shift_ns), gpu_activities)
+        writer.begin_trace(view.tables, layout)
+        flows = writer.create_flow_table()
         flows.add_flows_within_trace(view.tables, layout)
         for rows in writer.write_and_count_events(view.tables, layout, flows):
             done += rows
@@ -96,10 +99,18 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
 
 
 class TraceWriter:
-    """Writer of one or more traces to a file. Packet sequences and tracks are numbered across all traces."""
+    """Writer of one or more traces to a file. Packet sequences and tracks are numbered across all traces.
 
-    def __init__(self, file: BatchFile, origin_utc_ns: int | None, metadata: Mapping[str, str]) -> None:
+    Attributes:
+        stages: The GPU render stage events of the current trace, or None if activities are drawn as slices only.
+    """
+
+    def __init__(
+        self, file: BatchFile, origin_utc_ns: int | None, metadata: Mapping[str, str], gpu_activities: str
+    ) -> None:
         self._file = file
+        self._gpu_activities = gpu_activities
+        self.stages: RenderStages | None = None
         self._encoder = PacketEncoder()
         self._sequences = 0
         self._pool = StringPool()
@@ -110,10 +121,26 @@ class TraceWriter:
         if clock:
             file.write(clock)
 
-    def write_and_count_events(self, tables: Tables, layout: Layout, flows: FlowTable) -> Iterator[int]:
-        """Write the tracks, events and flows of a trace, and yield the number of events of each kind."""
+    def begin_trace(self, tables: Tables, layout: Layout) -> None:
+        """Begin a trace, whose events have not been written yet."""
         self._pool = StringPool()
-        self._file.write(encode_track_packets(layout.lanes, self._create_sequence().number, self._uuids))
+        if self._gpu_activities != TRACKS:
+            event_id, gpu = (1, 0) if self.stages is None else (self.stages.next_id, self.stages.next_gpu)
+            self.stages = RenderStages(tables, layout, self._create_sequence(), first_event_id=event_id, first_gpu=gpu)
+
+    def create_flow_table(self, count: int = 0) -> FlowTable:
+        """Return a table for the flows of the current trace. ``count`` is the number of flows in the file so far."""
+        stages = {} if self.stages is None else self.stages.first_ids
+        omitted = tuple(stages) if self._gpu_activities == RENDER_STAGES else ()
+        return FlowTable(count, omitted=omitted, stages=stages)
+
+    def write_and_count_events(self, tables: Tables, layout: Layout, flows: FlowTable) -> Iterator[int]:
+        """Write the tracks, events and flows of the current trace, and yield the number of events of each kind."""
+        omitted = self.stages.lane_ids if self.stages and self._gpu_activities == RENDER_STAGES else ()
+        number = self._create_sequence().number
+        self._file.write(encode_track_packets(layout.lanes, number, self._uuids, omitted=omitted))
+        if self.stages:
+            self._file.write(self.stages.begin())
         lane_uuids = self._uuids.get_lane_uuids(layout.lanes)
         self._sequence = self._create_sequence()
         for _, stage in itertools.groupby(layout.lane_ids, key=lambda kind: kind.placement):
@@ -124,12 +151,19 @@ class TraceWriter:
     ) -> Iterator[int]:
         """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""
         rows_of_kind = {kind: read_rows(tables, kind) for kind in stage}
-        ends, empty = _read_ends_of_nonempty_and_empty_slices(rows_of_kind, layout)
+        staged = () if self.stages is None else self.stages.first_ids
+        drawn = {
+            kind: rows for kind, rows in rows_of_kind.items() if kind not in staged or self._gpu_activities == BOTH
+        }
+        ends, empty = _read_ends_of_nonempty_and_empty_slices(drawn, layout)
         self._write_ends(ends, lane_uuids)
         del ends
         for kind in stage:
             rows = rows_of_kind.pop(kind)
-            self._write_events(kind, rows, layout, flows, lane_uuids)
+            if kind in drawn:
+                self._write_events(kind, drawn.pop(kind), layout, flows, lane_uuids)
+            if self.stages and kind in staged:
+                self._write_render_stages(self.stages, kind, rows, layout)
             yield rows.height
         self._write_ends(empty, lane_uuids)
 
@@ -139,6 +173,7 @@ class TraceWriter:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
         times = _compute_event_times(kind, rows, layout)
         event_flows = flows.find_flows(kind, times.order, rows.height)
+        submissions = flows.find_submissions(kind, times.order, rows.height)
         sequence = self._begin_stream()
         counters = (
             CounterTracks(kind.table, layout.lanes, self._uuids, sequence.number)
@@ -147,13 +182,27 @@ class TraceWriter:
         )
         tracks = lane_uuids if counters is None else counters
         lane_ids = layout.lane_ids[kind].to_numpy()
-        events = EventsOfKind(kind, rows, lane_ids, times, sequence, tracks=tracks, flows=event_flows)
+        events = EventsOfKind(
+            kind, rows, lane_ids, times, sequence, tracks=tracks, flows=event_flows, submissions=submissions
+        )
         memory.release_pages()
         for start in range(0, rows.height, BLOCK_ROWS):
             block = events.select_block(start, min(start + BLOCK_ROWS, rows.height))
             if counters is not None:
                 self._file.write(counters.pop_packets())
             self._file.write_job_results(sequence.create_string_jobs(self._encoder))
+            self._file.write_job_results(self._create_batch_jobs(block))
+            memory.release_pages()
+
+    def _write_render_stages(self, stages: RenderStages, kind: EventKind, rows: TableRows, layout: Layout) -> None:
+        """Write the activities of one kind as GPU render stage events, ordered by time."""
+        times, lane_ids = _compute_event_times(kind, rows, layout), layout.lane_ids[kind].to_numpy()
+        self._file.write(stages.sequence.begin_stream())
+        for start in range(0, rows.height, BLOCK_ROWS):
+            chosen = slice(start, min(start + BLOCK_ROWS, rows.height))
+            block = stages.select_block(kind, rows, lane_ids, times, chosen)
+            self._file.write(stages.pop_packets())
+            self._file.write_job_results(stages.sequence.create_string_jobs(self._encoder))
             self._file.write_job_results(self._create_batch_jobs(block))
             memory.release_pages()
 
@@ -164,10 +213,11 @@ class TraceWriter:
         order, (times,) = sort_rows(ends.times)
         sequence = self._begin_stream()
         fragments = encode_fragments([build_track_field(END, lane_uuids)], len(lane_uuids))
+        lead = sequence.encode_event_lead("track_event")
         for block in iterate_row_blocks(len(times)):
             lane_ids = ends.lane_ids[block if order is None else order[block]]
             with_previous = get_times_with_previous(times, block.start, block.stop)
-            batch = PacketBatch(sequence.event_lead, with_previous, [], fragments, lane_ids)
+            batch = PacketBatch(lead, with_previous, [], fragments, lane_ids)
             self._file.write_job_results(self._create_batch_jobs(batch))
 
     def _begin_stream(self) -> PacketSequence:
@@ -232,27 +282,40 @@ def _compute_event_times(kind: EventKind, rows: TableRows, layout: Layout) -> Ev
     return EventTimes(order, times[0])
 
 
-def write_many(traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+def write_many(
+    traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str], *, gpu_activities: str = TRACKS
+) -> None:
     """Write the events on the selected tracks of several traces to a Perfetto trace file.
 
     Raises:
         ExportError: The traces have no events with timestamps.
     """
-    retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
+    retry_with_shift(
+        traces, functools.partial(_write_parts, traces, path, progress, tracks, gpu_activities=gpu_activities)
+    )
 
 
-def _write_parts(traces: AlignedTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
+def _write_parts(
+    traces: AlignedTraces,
+    path: Path,
+    progress: Progress,
+    tracks: Collection[str],
+    shift_ns: int,
+    *,
+    gpu_activities: str,
+) -> None:
     """Write several traces to one Perfetto file, with all times on a shared clock and increased by ``shift_ns``."""
     numbering, flow_count = Numbering(), traces.links.height
     _, backward_count = drop_backward_flows(traces.links)
     with BatchFile(path, PacketCompression()) as file:
         origin = None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift_ns
-        writer = TraceWriter(file, origin, collect_origin_metadata(traces, shift_ns))
+        writer = TraceWriter(file, origin, collect_origin_metadata(traces, shift_ns), gpu_activities)
         for number, part in enumerate(traces.parts):
             with part.open() as view:
                 layout = compute_part_layout(view.tables, part, tracks, shift_ns)
                 layout.lanes.continue_numbering(f"{part.name} · ", numbering)
-                flows = FlowTable(flow_count)
+                writer.begin_trace(view.tables, layout)
+                flows = writer.create_flow_table(flow_count)
                 flows.add_flows_within_trace(view.tables, layout)
                 for kind in layout.lane_ids:
                     flows.add_flows_between_traces(traces.links, number, kind, view.tables)

@@ -20,7 +20,7 @@ from tracekit.system import memory
 from tracekit.system.sorting import choose_row_number_type, iterate_row_blocks, map_blocks, sort_rows, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
@@ -39,15 +39,31 @@ class FlowTable:
         backward_count: Number of flows within the trace that were omitted because they end before they start.
     """
 
-    def __init__(self, count: int = 0) -> None:
+    def __init__(
+        self, count: int = 0, *, omitted: Collection[EventKind] = (), stages: Mapping[EventKind, int] | None = None
+    ) -> None:
+        """Create a table without flows.
+
+        Args:
+            count: Number of flow ids used in the file so far.
+            omitted: Kinds of events that are not drawn as track events, so that no flow can begin or end at them.
+            stages: Id of the first GPU render stage event of each kind that is drawn as such events, in row order.
+        """
         self.count = count
         self.backward_count = 0
+        self._omitted, self._stages = omitted, stages or {}
         self._ends: defaultdict[EventKind, list[_FlowEnds]] = defaultdict(list)
+        self._submissions: defaultdict[EventKind, list[_FlowEnds]] = defaultdict(list)
 
     def add_flows_within_trace(self, tables: Tables, layout: Layout) -> None:
         """Add the flows from API calls to the activities that they launched, and the flows between MPI calls."""
         for start, end, (from_rows, to_rows, backward_count) in _find_flows_within_trace(tables, layout):
             self.backward_count += backward_count
+            if end in self._stages:
+                event_ids = to_rows.astype(np.uint64) + np.uint64(self._stages[end])
+                self._submissions[start].append(_FlowEnds(from_rows, event_ids))
+            if end in self._omitted:
+                continue
             first = self.count + 1
             ids = map_blocks(lambda block, n=first: np.arange(n + block.start, n + block.stop), len(to_rows), np.uint64)  # type: ignore[misc]
             self._ends[start].append(_FlowEnds(from_rows, ids))
@@ -63,7 +79,9 @@ class FlowTable:
             kind: The kind of the events.
             tables: The tables of the trace that contains the events.
         """
-        numbered = links.with_row_index("flow", offset=1).filter(pl.col("from_ns") <= pl.col("to_ns"))
+        omitted = [kind.table for kind in self._omitted]
+        is_drawn = ~pl.any_horizontal(pl.col(f"{end}_table").is_in(omitted) for end in _ENDS)
+        numbered = links.with_row_index("flow", offset=1).filter(pl.col("from_ns") <= pl.col("to_ns"), is_drawn)
         for end in _ENDS:
             is_kind = (pl.col(f"{end}_part") == part_number) & (pl.col(f"{end}_table") == kind.table)
             chosen = numbered.filter(is_kind).select(pl.col("flow").cast(pl.UInt64), id=f"{end}_id")
@@ -81,19 +99,11 @@ class FlowTable:
             order: Row numbers in the order in which events are written, or None if they are written in row order.
             event_count: Number of events.
         """
-        if kind not in self._ends:
-            return NO_FLOWS
-        ends = self._ends.pop(kind)
-        rows, ids = (_concatenate(parts) for parts in zip(*ends, strict=True))
-        if order is not None:
-            position = memory.allocate_zeros(event_count, np.int64)
-            for block in iterate_row_blocks(event_count):
-                position[order[block]] = np.arange(block.start, block.stop)
-            rows = take(position, rows)
-        by_place, (places,) = sort_rows(rows)
-        if by_place is not None:
-            ids = take(ids, by_place)
-        return Flows(places, ids)
+        return _sort_by_position(self._ends.pop(kind, []), order, event_count)
+
+    def find_submissions(self, kind: EventKind, order: Array | None, event_count: int) -> Flows:
+        """Return the GPU render stage events that the events of one kind launched. The arguments are as above."""
+        return _sort_by_position(self._submissions.pop(kind, []), order, event_count)
 
 
 class _FlowEnds(NamedTuple):
@@ -101,6 +111,22 @@ class _FlowEnds(NamedTuple):
 
     rows: Array
     ids: Array
+
+
+def _sort_by_position(ends: Sequence[_FlowEnds], order: Array | None, event_count: int) -> Flows:
+    """Return the ends of flows with the positions of their events, sorted by position."""
+    if not ends:
+        return NO_FLOWS
+    rows, ids = (_concatenate(parts) for parts in zip(*ends, strict=True))
+    if order is not None:
+        position = memory.allocate_zeros(event_count, np.int64)
+        for block in iterate_row_blocks(event_count):
+            position[order[block]] = np.arange(block.start, block.stop)
+        rows = take(position, rows)
+    by_place, (places,) = sort_rows(rows)
+    if by_place is not None:
+        ids = take(ids, by_place)
+    return Flows(places, ids)
 
 
 def _concatenate(arrays: Sequence[Array]) -> Array:

@@ -18,7 +18,7 @@ from tracekit.exporters.perfetto.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from tracekit.exporters.perfetto.strings import StringBatch, StringPool
     from tracekit.exporters.perfetto.wire import Numbers, PacketEncoder
@@ -55,14 +55,25 @@ def format_description(attributes: Mapping[str, int | str]) -> str:
     return json.dumps(attributes, separators=(",", ":"), ensure_ascii=False)
 
 
-def encode_track_packets(lanes: LaneRegistry, sequence_number: int, uuids: TrackUuids) -> bytes:
-    """Return the packets that describe the processes and threads of a trace."""
+def encode_track_packets(
+    lanes: LaneRegistry, sequence_number: int, uuids: TrackUuids, *, omitted: Collection[int] = ()
+) -> bytes:
+    """Return the packets that describe the processes and threads of a trace.
+
+    Args:
+        lanes: The lanes of all tracks.
+        sequence_number: The packet sequence.
+        uuids: The uuids of the tracks in the file.
+        omitted: Ids of lanes that are not drawn as threads. A process is omitted if none of its lanes is drawn.
+    """
     written = bytearray()
-    for process in lanes.iterate_processes():
+    drawn = [thread for thread in lanes.iterate_threads() if thread.lane_id not in omitted]
+    pids = {thread.pid for thread in drawn}
+    for process in (process for process in lanes.iterate_processes() if process.pid in pids):
         about = {"pid": process.pid, "process_name": process.name, "legacy_sort_index": process.sort_index}
         descriptor = {"uuid": uuids.get_process_uuid(process.pid), "process": about}
         written += encode_packet(trusted_packet_sequence_id=sequence_number, track_descriptor=descriptor)
-    for thread in lanes.iterate_threads():
+    for thread in drawn:
         if thread.name is not None:
             about = {"pid": thread.pid, "tid": thread.tid, "thread_name": thread.name, "legacy_sort_index": thread.tid}
             descriptor = {
@@ -146,10 +157,13 @@ class PacketSequence:
         """The encoded fields that every packet of the sequence contains."""
         return encode_field_tag("TracePacket", "trusted_packet_sequence_id") + encode_varint(self.number)
 
-    @property
-    def event_lead(self) -> bytes:
-        """The encoded fields that precede the event in a packet of the sequence, and the tag of the event."""
-        return self.encoded_fields + encode_field_tag("TracePacket", "track_event")
+    def encode_event_lead(self, field: str) -> bytes:
+        """Return the encoded fields that precede an event in a packet of the sequence, and the tag of the event.
+
+        Args:
+            field: The field of the packet that contains the event.
+        """
+        return self.encoded_fields + encode_field_tag("TracePacket", field)
 
     def begin_stream(self) -> bytes:
         """Begin a stream whose clock starts at 0. Return its first packets. The previous stream must be complete."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.system.sorting import Array
 
 EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES = "event_names", "debug_annotation_names", "debug_annotation_string_values"
+LAUNCH_ARG_NAMES = "compute_arg_names"
 BATCH_STRINGS = 1 << 14
 
 
@@ -61,7 +62,7 @@ class StringPool:
         return numbers[codes]
 
 
-class _BatchStrings(NamedTuple):
+class BatchStrings(NamedTuple):
     """The strings of an expression in the rows of a batch.
 
     Attributes:
@@ -74,12 +75,12 @@ class _BatchStrings(NamedTuple):
 
 
 class StringTables:
-    """The interned strings of a packet sequence: three string tables, each with interning ids from 1."""
+    """The interned strings of a packet sequence: four string tables, each with interning ids from 1."""
 
     def __init__(self, pool: StringPool) -> None:
-        self._counts = {EVENT_NAMES: 0, ANNOTATION_NAMES: 0, STRING_VALUES: 0}
+        self._counts = dict.fromkeys((EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES, LAUNCH_ARG_NAMES), 0)
         self._pending: list[StringBatch] = []
-        self._keys: dict[str, int] = {}
+        self._names: dict[tuple[str, str], int] = {}
         self._pool = pool
         self._ids: dict[str, Numbers] = {name: np.zeros(1, np.uint64) for name in self._counts}
         """Interning ids by number of the string, 0 for strings that have not been interned."""
@@ -99,7 +100,7 @@ class StringTables:
         Returns:
             One id per row, 0 for null.
         """
-        strings = self._read_strings(batch, expression)
+        strings = self.read_strings(batch, expression)
         ids, last = self._ids[table], int(strings.numbers.max(initial=0))
         if last >= len(ids):
             ids = self._ids[table] = np.concatenate([ids, np.zeros(max(last + 1 - len(ids), len(ids)), np.uint64)])
@@ -112,12 +113,12 @@ class StringTables:
             result = ids[strings.numbers]
         return result
 
-    def intern_annotation_name(self, key: str) -> int:
+    def intern_name(self, table: str, name: str) -> int:
         """Return the interning id of the name of an argument. New names are interned."""
-        if key not in self._keys:
-            self._add_strings(ANNOTATION_NAMES, pl.Series([key]))
-            self._keys[key] = self._counts[ANNOTATION_NAMES]
-        return self._keys[key]
+        if (table, name) not in self._names:
+            self._add_strings(table, pl.Series([name]))
+            self._names[table, name] = self._counts[table]
+        return self._names[table, name]
 
     def read_keys(self, batch: RowBatch, names: Sequence[str]) -> list[Array]:
         """Return columns of 64-bit integers that are equal in rows whose values in the named columns are equal.
@@ -136,7 +137,7 @@ class StringTables:
         """Return the combinations of the numbers in columns of 64-bit integers."""
         return self._finder.find(keys)
 
-    def _read_strings(self, batch: RowBatch, expression: pl.Expr) -> _BatchStrings:
+    def read_strings(self, batch: RowBatch, expression: pl.Expr) -> BatchStrings:
         """Evaluate an expression, once per combination of the values that it depends on if these can be compared."""
         names = list(dict.fromkeys(list_column_names(expression)))
         default = self._find_default(batch, expression)
@@ -144,7 +145,7 @@ class StringTables:
             numbers = self._pool.read_numbers(batch, names[0])
             if default.text is not None:
                 numbers = np.where(numbers == 0, self._pool.assign_numbers(pl.Series([default.text])), numbers)
-            return _BatchStrings(
+            return BatchStrings(
                 numbers, lambda rows: batch.take(rows).read_frame(names).to_series().fill_null(default.text or "")
             )
         is_comparable = all(
@@ -152,11 +153,11 @@ class StringTables:
         )
         if not is_comparable:
             values = batch.read_frame(names).select(expression.cast(pl.String)).to_series()
-            return _BatchStrings(self._pool.assign_numbers(values), lambda rows: values.gather(create_series(rows)))
+            return BatchStrings(self._pool.assign_numbers(values), lambda rows: values.gather(create_series(rows)))
         keys = self.read_keys(batch, names) or [np.zeros(batch.height, np.int64)]
         codes, first_rows = self._finder.find(keys)
         values = batch.take(first_rows).read_frame(names).select(expression.cast(pl.String)).to_series()
-        return _BatchStrings(
+        return BatchStrings(
             self._pool.assign_numbers(values)[codes], lambda rows: values.gather(create_series(codes[rows]))
         )
 

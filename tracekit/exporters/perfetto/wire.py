@@ -10,7 +10,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.native.arrays import ArraySandbox
@@ -169,11 +171,60 @@ class RepeatedFields:
         if len(self.data) <= _COPIED_FRAGMENT_BYTES:
             return self, codes
         used = sort_and_deduplicate(codes.copy())
+        return self.take(used), np.searchsorted(used, codes)
+
+    def take(self, codes: Codes) -> RepeatedFields:
+        """Return the fragments with the given codes, in this order."""
+        return self._from_arrow(self.to_arrow().take(create_series(codes).to_arrow()))
+
+    def merge_groups(self, starts: Codes) -> RepeatedFields:
+        """Return the concatenations of consecutive fragments, given the code of the first fragment of each group."""
+        return RepeatedFields(self.data, np.append(self.offsets[starts], self.offsets[-1]))
+
+    def wrap(self, tag: bytes, *, lead: bytes = b"") -> RepeatedFields:
+        """Return fields that contain the fragments as messages or strings. An empty fragment remains empty.
+
+        Args:
+            tag: The tag of the fields.
+            lead: Encoded fields that precede each fragment that is not empty.
+        """
+        sizes = np.diff(self.offsets)
+        distinct = sort_and_deduplicate(sizes.copy())
+        heads = [tag + encode_varint(len(lead) + size) + lead if size else b"" for size in distinct.tolist()]
+        numbers = create_series(np.searchsorted(distinct, sizes)).to_arrow()
+        return self._from_arrow(_join(pa.array(heads, pa.large_binary()).take(numbers), self.to_arrow()))
+
+    @classmethod
+    def join(cls, parts: Sequence[RepeatedFields]) -> RepeatedFields:
+        """Return fragments that each consist of one fragment of every part. All parts have the same number of them."""
+        return cls._from_arrow(_join(*(part.to_arrow() for part in parts)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[RepeatedFields]) -> RepeatedFields:
+        """Return the fragments of all parts, one part after another."""
+        return cls._from_arrow(pa.concat_arrays([part.to_arrow() for part in parts]))
+
+    @classmethod
+    def encode_texts(cls, texts: pl.Series) -> RepeatedFields:
+        """Return strings as UTF-8. Null results in an empty fragment."""
+        return cls._from_arrow(texts.fill_null("").to_arrow(compat_level=pl.CompatLevel.oldest()))
+
+    def to_arrow(self) -> pa.LargeBinaryArray:
+        """Return the fragments as an array, which shares the memory."""
         buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
-        values = pa.Array.from_buffers(pa.large_binary(), len(self.offsets) - 1, buffers)
-        _, offsets, data = values.take(create_series(used).to_arrow()).buffers()
-        selected = RepeatedFields(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64)[: len(used) + 1])
-        return selected, np.searchsorted(used, codes)
+        return pa.Array.from_buffers(pa.large_binary(), len(self.offsets) - 1, buffers)
+
+    @classmethod
+    def _from_arrow(cls, values: pa.LargeBinaryArray | pa.LargeStringArray) -> RepeatedFields:
+        """Return the values of an array without nulls."""
+        _, buffer, data = values.buffers()
+        offsets = np.frombuffer(buffer, np.int64)[values.offset : values.offset + len(values) + 1]
+        return cls(np.frombuffer(data or b"", np.uint8), offsets)
+
+
+def _join(*parts: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """Return the concatenations of the values in the same rows of several arrays."""
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
 
 
 class Flows(NamedTuple):

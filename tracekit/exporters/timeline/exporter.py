@@ -58,15 +58,20 @@ def concat_expr(parts: Iterable[str | pl.Expr]) -> pl.Expr:
     return pl.concat_str([pl.lit(p) if isinstance(p, str) else p for p in merged])
 
 
-def create_timeline_exporter(package: str, name: str, description: str, suffixes: tuple[str, ...]) -> Exporter:
+def create_timeline_exporter(
+    package: str, name: str, description: str, suffixes: tuple[str, ...], options: tuple[Option, ...] = ()
+) -> Exporter:
     """Return the exporter of a timeline format. Files whose names end in ``.gz`` are gzipped.
 
     Args:
         package: Name of the package of the format. The function ``write`` of its module ``export`` writes one trace to
-            a file, and ``write_many`` several traces. The module is imported on first use.
+            a file, and ``write_many`` several traces. Their parameters are the view or the traces, the path, a function
+            that is told the progress, the selected tracks, and by name the values of other options. The module is
+            imported on first use.
         name: Name of the format.
         description: Description of the format for lists of formats.
         suffixes: File name suffixes of the format, beginning with the default.
+        options: The options of the format besides ``tracks``.
     """
     return Exporter(
         name,
@@ -75,19 +80,25 @@ def create_timeline_exporter(package: str, name: str, description: str, suffixes
         write=functools.partial(_write, package),
         write_many=functools.partial(_write_many, package),
         correlated=True,
-        options=(TRACKS,),
+        options=(TRACKS, *options),
     )
 
 
 def _write(package: str, view: View, path: Path, progress: Progress, *, options: Mapping[str, Any]) -> None:
     """Write the events on the selected tracks of a trace to a file."""
-    importlib.import_module(f"{package}.export").write(view, path, progress, select_tracks(options["tracks"]))
+    tracks, others = _split_options(options)
+    importlib.import_module(f"{package}.export").write(view, path, progress, tracks, **others)
 
 
 def _write_many(
     package: str, traces: ManyTraces, path: Path, progress: Progress, *, options: Mapping[str, Any]
 ) -> None:
     """Write the events on the selected tracks of several traces to one file. Each trace has its own processes."""
-    importlib.import_module(f"{package}.export").write_many(
-        traces.align(), path, progress, select_tracks(options["tracks"])
-    )
+    tracks, others = _split_options(options)
+    importlib.import_module(f"{package}.export").write_many(traces.align(), path, progress, tracks, **others)
+
+
+def _split_options(options: Mapping[str, Any]) -> tuple[frozenset[str], dict[str, Any]]:
+    """Return the selected tracks, and the values of all other options by the names of parameters."""
+    others = {name.replace("-", "_"): value for name, value in options.items() if name != TRACKS.name}
+    return select_tracks(options[TRACKS.name]), others

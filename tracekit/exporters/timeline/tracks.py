@@ -301,6 +301,11 @@ class LaneRegistry:
         """Return the ids of the first ``lane_count`` lanes of a track. Lanes that do not exist are created."""
         return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lane_count)]
 
+    def get_pid(self, process_id: int | None) -> int | None:
+        """Return the pid with which viewers show a process, or None if they cannot. All lanes must exist."""
+        pid = self._assign_pids_to_groups().get(self.names.create_cpu_group(process_id), process_id)
+        return pid if pid in SHOWN_PIDS else None
+
     def iterate_processes(self) -> Iterator[ShownProcess]:
         """Yield the track groups as processes, in the order in which viewers show them. All lanes must exist."""
         pids = self._assign_pids_to_groups()
