@@ -142,6 +142,8 @@ class RenderStages:
         for lane_id, (iid, _) in self._queues.items():
             self._queue_iids[lane_id] = iid
         self._contexts: dict[Key, int] = {}
+        self._context_iids: set[int] = set()
+        self._last_context_iid = 0
         self._kernels: dict[Key, int] = {}
         self._described = bytearray()
 
@@ -276,9 +278,10 @@ class RenderStages:
         """Return the interning id of the context with the given process id and context id. Describe a new context."""
         if key not in self._contexts:
             process, context = key
-            used_iids = set(self._contexts.values())
-            is_free = context is not None and context > 0 and context not in used_iids
-            self._contexts[key] = context if is_free else max(used_iids, default=0) + 1
+            is_free = context is not None and context > 0 and context not in self._context_iids
+            iid = self._contexts[key] = context if is_free else self._last_context_iid + 1
+            self._context_iids.add(iid)
+            self._last_context_iid = max(self._last_context_iid, iid)
             pid = self._lanes.get_pid(process)
             about = {"iid": self._contexts[key], "pid": pid, "api": self._find_api()}
             entry = {name: value for name, value in about.items() if value is not None}

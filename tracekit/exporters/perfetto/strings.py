@@ -127,10 +127,15 @@ class StringTables:
         """
         keys: list[Array] = []
         for name in names:
-            if name in batch.rows.dictionaries and not batch.is_all_null(name):
+            if batch.is_all_null(name):
+                continue
+            if name in batch.rows.dictionaries:
                 keys.append(self._pool.read_numbers(batch, name).astype(np.int64))
-            elif not batch.is_all_null(name):
+            elif pa.types.is_primitive(batch.rows.table[name].type):
                 keys += batch.read_keys([name])
+            else:
+                strings = batch.read_frame([name]).to_series().cast(pl.String)
+                keys.append(self._pool.assign_numbers(strings).astype(np.int64))
         return keys
 
     def find_combinations(self, keys: Sequence[Array]) -> RowCombinations:
@@ -138,7 +143,7 @@ class StringTables:
         return self._finder.find(keys)
 
     def read_strings(self, batch: RowBatch, expression: pl.Expr) -> BatchStrings:
-        """Evaluate an expression, once per combination of the values that it depends on if these can be compared."""
+        """Evaluate an expression, once per combination of the values that it depends on."""
         names = list(dict.fromkeys(list_column_names(expression)))
         default = self._find_default(batch, expression)
         if default.is_plain and names[0] in batch.rows.dictionaries:
@@ -148,12 +153,6 @@ class StringTables:
             return BatchStrings(
                 numbers, lambda rows: batch.take(rows).read_frame(names).to_series().fill_null(default.text or "")
             )
-        is_comparable = all(
-            n in batch.rows.dictionaries or pa.types.is_primitive(batch.rows.table[n].type) for n in names
-        )
-        if not is_comparable:
-            values = batch.read_frame(names).select(expression.cast(pl.String)).to_series()
-            return BatchStrings(self._pool.assign_numbers(values), lambda rows: values.gather(create_series(rows)))
         keys = self.read_keys(batch, names) or [np.zeros(batch.height, np.int64)]
         codes, first_rows = self._finder.find(keys)
         values = batch.take(first_rows).read_frame(names).select(expression.cast(pl.String)).to_series()
