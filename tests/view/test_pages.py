@@ -166,3 +166,13 @@ def test_comparisons_with_rows_are_offered_by_name(amp: Viewer, serve: Callable[
     assert any(text.startswith("Not compared: ") and "(no such rows in B)" in text for text in other)
     assert len(titles & set(other)) == 1
     assert "This capture with rank 1 (ddp_straggler_rank1.nsys-rep)" in show(serve(*RANKS), "/compare")
+
+
+def test_the_memory_of_a_snapshot_and_its_owners(serve: Callable[..., Viewer]) -> None:
+    viewer = serve(FIXTURES / "memory_snapshot" / "oom.pickle")
+    html = open_page(viewer, "/memory")
+    owners = TableMarkup(html, "allocator_owners").rows()
+    assert owners[0]["owner"] == "snap.py:21 <module>"
+    assert int(owners[0]["size_bytes"]) == 4 << 30
+    assert [row["failed_bytes"] for row in TableMarkup(html, "allocator_failures").rows()] == [str(1 << 42)]
+    assert TableMarkup(html, "allocator_segments").rows()

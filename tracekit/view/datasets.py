@@ -275,6 +275,11 @@ DATASETS: Mapping[str, Dataset] = {
         ),
         Dataset("memory_peak", "Peak of GPU memory", "gpu_memory_peak"),
         Dataset("memory_alive", "Allocations at the peak", "gpu_memory_alive"),
+        Dataset("allocator_peak", "Peak of the allocator", "allocator_peak"),
+        Dataset("allocator_owners", "Owners of the allocated memory at the peak", "allocator_owners"),
+        Dataset("allocator_unfreed", "Memory that was never freed", "allocator_unfreed"),
+        Dataset("allocator_segments", "Reserved segments", "allocator_segments"),
+        Dataset("allocator_failures", "Allocations that failed", "allocator_failures"),
         Dataset("api", "API calls by function", "cuda_api_sum", "total_time_ns:desc"),
         Dataset(
             "api_calls",

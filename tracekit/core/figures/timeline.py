@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from tracekit.core import intervals, memory, queues
+from tracekit.core import allocator, intervals, memory, queues
 from tracekit.core.relations import ACTIVITIES
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 from tracekit.registry.tables import scan_table
@@ -230,6 +230,8 @@ def read_memory_changes(
         ``maximum_ns`` (time of the largest value) and ``sample_count``, in order of time.
     """
     usage = memory.compute_memory_usage(memory.pair_allocations(frames("memory_events").select(memory.READ).collect()))
+    reserved = allocator.compute_changes(frames("allocator_events").select(allocator.CHANGES).collect())
+    usage = pl.concat([usage.select(reserved.columns), reserved]).sort("timestamp_ns", maintain_order=True)
     changes = memory.select_memory_changes_in_window(usage, window)
     if window[0] is not None:
         changes = changes.with_columns(pl.col("timestamp_ns").clip(lower_bound=window[0]))

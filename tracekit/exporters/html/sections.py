@@ -591,6 +591,13 @@ _SECTIONS = (
         _TableDeclaration("Owners of the memory", None, "Owner", report="gpu_memory_owners", needs="memory_events"),
         shows_whole_capture=True,
     ),
+    _SectionDeclaration(
+        "Owners of the allocated memory at the peak",
+        "allocator",
+        "",
+        _TableDeclaration("Owners of the memory", None, "Owner", report="allocator_owners", needs="allocator_events"),
+        shows_whole_capture=True,
+    ),
     _SectionDeclaration("GPU metrics", "metrics", "metrics", shows_whole_capture=True),
 )
 """The sections, in the order of the page."""

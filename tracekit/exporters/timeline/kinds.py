@@ -296,6 +296,21 @@ MEMORY = EventKind(
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
+_OPERATION = pl.col("operation").cast(pl.String)
+_ALLOCATES = _OPERATION.is_in(("allocate", "free"))
+_IN_USE = pl.when(_ALLOCATES).then("allocated_bytes").otherwise("reserved_bytes")
+ALLOCATOR = EventKind(
+    "allocator_events",
+    tracks.METRIC_TRACKS,
+    "bytes",
+    name=pl.when(_ALLOCATES).then(pl.lit("allocated memory")).otherwise(pl.lit("reserved memory")),
+    phase=COUNTER,
+    start=pl.col("timestamp_ns"),
+    where=pl.col("timestamp_ns").is_not_null()
+    & _IN_USE.is_not_null()
+    & (_ALLOCATES | _OPERATION.str.contains("segment$")),
+    key_values=(ArgumentValue(INTEGER, _IN_USE),),
+)
 _COUNTER, _FIELD = pl.col("name").cast(pl.String), pl.col("field").cast(pl.String)
 COUNTERS = EventKind(
     "counters",
@@ -567,7 +582,7 @@ _STAGES_BY_TRACK: dict[str, tuple[tuple[EventKind, ...], ...]] = {
         (_declare_projection_kind(tracks.PROJECTED_TRACKS, _PUSH_POP),),
         (_declare_projection_kind(tracks.PROJECTED_START_END_TRACKS, _START_END),),
     ),
-    "counters": ((GPU_METRICS, MEMORY), (COUNTERS,), (PERFORMANCE_COUNTERS,)),
+    "counters": ((GPU_METRICS, MEMORY, ALLOCATOR), (COUNTERS,), (PERFORMANCE_COUNTERS,)),
     "page-faults": ((GPU_PAGE_FAULTS,), (CPU_PAGE_FAULTS,)),
     "tensorflow": ((STEP_STATS,),),
     "mpi": ((MPI_CALLS,),),

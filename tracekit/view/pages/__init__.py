@@ -371,7 +371,7 @@ PAGES: Mapping[str, Page] = {
             "Copies and memory",
             "GPU",
             build=memory.build_page,
-            needs=("memory_events", "memcpys", "memsets"),
+            needs=("memory_events", "memcpys", "memsets", "allocator_events", "memory_segments"),
             shows_whole_capture=True,
         ),
         Page(

@@ -14,12 +14,17 @@ if TYPE_CHECKING:
 
 OWNERS = {"range": "NVTX range", "function": "Function", "stack": "Call stack", "size": "Size"}
 """What owns memory, by the value of the option ``by`` of the report ``gpu_memory_owners``."""
+_OF_ALLOCATOR = ("allocator_peak", "allocator_owners", "allocator_segments", "allocator_unfreed", "allocator_failures")
 _OF_COPIES = ("copies", "copy_sizes", "memcpys", "memsets")
 
 
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Copies and memory"."""
     parts = [] if not context.capture.has_rows_in_any("memory_events") else _build_memory_parts(context)
+    if context.capture.has_rows_in_any("allocator_events", "memory_segments"):
+        if not parts:
+            parts.append(context.build_figure("memory_usage", "GPU memory in use"))
+        parts += [context.build_table(name) for name in _OF_ALLOCATOR]
     if context.capture.has_rows_in_any("memcpys", "memsets"):
         parts.append(context.build_figure("copies", "Memory operations"))
         parts += [context.build_table(name) for name in _OF_COPIES]
