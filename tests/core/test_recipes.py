@@ -481,7 +481,7 @@ def test_green_contexts_are_listed_if_there_are_any() -> None:
         (
             "cuda_sum",
             {},
-            "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? choose one of these recipes: comm_sum, ",
+            "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? choose one of these recipes: comm_log_sum, ",
         ),
         ("mpi_sum", {"bins": 3}, "recipe 'mpi_sum' has no option 'bins'\nHint: the recipe has no options"),
         (

@@ -25,6 +25,7 @@ from tracekit.core.layers.notes import (
 )
 from tracekit.core.layers.replays import Places, ReplayLayout, place_ranges
 from tracekit.core.relations import LAUNCH, OPERATIONS, THREAD
+from tracekit.core.runtimes import API_PREFIX
 from tracekit.core.series import match_categories_expr
 from tracekit.core.trees import MAX_LEVELS
 from tracekit.errors import TracekitError, warn
@@ -192,7 +193,7 @@ class AlignedLayers(LayerSource):
     def _find_starts_of_captures(self, nodes: pl.DataFrame) -> pl.Series:
         """Return the start of the stream capture during which each node was created, or null."""
         calls = self.capture.frames("api_calls").select(*THREAD, *_TIMES, "name").collect()
-        begins = select_calls(calls, r"^cu(da)?StreamBeginCapture").select(*THREAD, "start_ns", step_ns="start_ns")
+        begins = select_calls(calls, API_PREFIX + "StreamBeginCapture").select(*THREAD, "start_ns", step_ns="start_ns")
         points = nodes.select(*THREAD, start_ns="api_start_ns").with_row_index("node").drop_nulls().sort("start_ns")
         last = points.join_asof(begins, on="start_ns", by=THREAD, check_sortedness=False).drop_nulls("step_ns")
         return (

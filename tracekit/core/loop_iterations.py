@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _FRAMEWORK = (
     r"^(?:aten|torch\w*|autograd|at|c10d?|cub|thrust|nccl|prims?|inductor|triton|fbgemm|quantized|profiler|cudnn\w*"
     r"|cublas\w*)::|^record_param_comms|Backward\d*$|^\[memory\]|^enumerate\(DataLoader\)|^nccl:|^Optimizer\."
-    r"|^(?:cu|cuda|cublas|cudnn|cusparse|cufft|nccl)[A-Z]|^## Call Compiled|^TorchDynamo|^Torch-Compiled"
+    r"|^(?:cu|cuda|cublas|cudnn|cusparse|cufft|nccl|hip|musa|mu)[A-Z]|^## Call Compiled|^TorchDynamo|^Torch-Compiled"
 )
 _LIBRARY_DOMAINS = ("cpu_op", "NCCL", "CCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT")
 _MAJORITY = 0.5

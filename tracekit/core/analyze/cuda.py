@@ -1,6 +1,7 @@
 """Compute the rules for CUDA API calls that block the CPU: synchronous memory operations and synchronizations.
 
 As in nsys, the rules apply to functions of the runtime API (``cudaMemcpy``), not of the driver API (``cuMemcpyHtoD``).
+They also apply to runtimes of other makers (``hipMemcpy``).
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import polars as pl
 
 from tracekit.core.relations import CALL, THREAD, join_calls
 from tracekit.core.reports.summary import DURATION, sort_longest_first
+from tracekit.core.runtimes import RUNTIME_PREFIX
 from tracekit.core.series import match_categories_expr
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Request
 
-_ASYNC_COPY, _SYNC_COPY, _SYNC_SET = r"^cudaMemcpy.*Async", r"^cudaMemcpy", r"^cudaMemset"
+_SYNC_COPY, _SYNC_SET = f"{RUNTIME_PREFIX}Memcpy", f"{RUNTIME_PREFIX}Memset"
+_ASYNC_COPY = f"{_SYNC_COPY}.*Async"
 _ASYNC = "Async"
-_WAITS = r"^cuda(?:Device|Stream)Synchronize"
+_WAITS = f"{RUNTIME_PREFIX}(?:Device|Stream)Synchronize"
 _HOST_TO_DEVICE = "Host-to-Device"
 _MAX_BUFFERED_BYTES = 64_000  # as in nsys; the driver buffers such copies and returns before they are done
 _BLOCKING_KINDS = ("Pinned", "Managed")  # sets of device memory do not block the CPU

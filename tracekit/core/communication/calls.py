@@ -31,6 +31,7 @@ import polars as pl
 
 from tracekit.core import intervals, mpi
 from tracekit.core.relations import THREAD, fill_process_ids
+from tracekit.core.runtimes import COLLECTIVE_KERNEL
 from tracekit.core.series import map_categories_expr
 
 if TYPE_CHECKING:
@@ -300,7 +301,9 @@ def _argument_integer_expr(key: str) -> pl.Expr:
 def is_nccl_kernel_expr() -> pl.Expr:
     """Return an expression that is true for NCCL kernels. It reads the columns ``short_name`` and ``name``."""
     text = pl.coalesce("short_name", "name")
-    return map_categories_expr(text, lambda s: s.str.contains(r"(?i)^nccl").cast(pl.String)).cast(pl.String) == "true"
+    return (
+        map_categories_expr(text, lambda s: s.str.contains(COLLECTIVE_KERNEL).cast(pl.String)).cast(pl.String) == "true"
+    )
 
 
 def read_communication_calls(frames: Frames) -> pl.DataFrame:

@@ -66,7 +66,8 @@ SIZES = ("bytes", "blocks", "threads", "registers", "shared_bytes", "pageable", 
 """The columns of ``Events.operations`` that describe operations."""
 
 FRAMEWORK_PATTERN = (
-    r"^(aten::|autograd::|torch::|c10|cudnn|cublas|cuda[A-Z]|cu[A-Z]|cub::|nccl|TorchDynamo|## Call|Torch-Compiled"
+    r"^(aten::|autograd::|torch::|c10|cudnn|cublas|cuda[A-Z]|cu[A-Z]|hip[A-Z]|musa[A-Z]|cub::|nccl|TorchDynamo"
+    r"|## Call|Torch-Compiled"
     r"|\[memory\]|enumerate\(DataLoader\)|_MultiProcessing|Optimizer\.|AccumulateGrad|autograd|PyTorch|triton_|CompiledFunction)"
     r"|Backward\d*$|^XlaModule|^TSL|^Thunk|^ProfilerStep#"
 )

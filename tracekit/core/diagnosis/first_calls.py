@@ -38,7 +38,7 @@ _SHAPES = r'"Input Dims": *(\[[^"]*\])'
 _OPERATION = r"^(aten::|cudnn|torch::|autograd::|triton_|CompiledFunction|Torch-Compiled)"
 _BACKWARD = r"^\w+Backward\d*$"
 _COMPILING = (
-    r"^Xla(Compile|Emit|Optimize|PassPipeline)|(?i)nvrtc|^(cu|hip)link|_compile\.|compile_fx|backend_compile"
+    r"^Xla(Compile|Emit|Optimize|PassPipeline)|(?i)nvrtc|^(cu|hip|mu)link|_compile\.|compile_fx|backend_compile"
     r"|compile_and_load|triton.*compile|torchdynamo.*(convert|compile)|^compile"
 )
 _SETUP_KINDS = [CALL_NUMBERS[kind] for kind in ("allocate", "other", "query", "synchronize")]

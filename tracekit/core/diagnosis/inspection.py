@@ -44,7 +44,7 @@ _QUIET_KINDS = [PAUSE, *(CALL_NUMBERS[k] for k in ("other", "query", "record_eve
 _HIDDEN_SYMBOLS = r"^(0x|\[|_?_?libc_|start_thread|clone|Py_|_Py|PyEval|PyObject|cfunction|method_|_start|main$|pymain)"
 """Functions of interpreters and of the start of threads."""
 _WAITING_SYMBOLS = (
-    r"^(cuda[A-Z]|cu[A-Z]|lib(cuda|cudart)\b|_*(pthread|sem|futex|poll|ioctl|sched_yield|clock_gettime)|syscall"
+    r"^(cuda[A-Z]|cu[A-Z]|hip[A-Z]|lib(cuda|cudart|amdhip64)\b|_*(pthread|sem|futex|poll|ioctl|sched_yield|clock_gettime)|syscall"
     r"|synchronize$)"
 )
 """Functions that wait for the GPU on behalf of their callers."""

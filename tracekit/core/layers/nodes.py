@@ -25,6 +25,7 @@ import polars as pl
 
 from tracekit.core.layers.alignment import SHAPE
 from tracekit.core.relations import CALL, NODES_PER_GRAPH, OPERATIONS, THREAD
+from tracekit.core.runtimes import API_PREFIX
 from tracekit.core.series import match_categories_expr
 from tracekit.system.sorting import iterate_row_blocks
 
@@ -49,14 +50,14 @@ _ROUNDS = 6
 are followed, up to 64 copies.
 """
 _GRAPH, _NUMBER = pl.col("graph_node_id") // NODES_PER_GRAPH, pl.col("graph_node_id") % NODES_PER_GRAPH
-_INSTANTIATING_CALLS = r"^cu(da)?GraphInstantiate"
-_COPYING_CALLS = r"^cu(da)?Graph(Instantiate|Clone|ExecUpdate|Upload|Launch)"
+_INSTANTIATING_CALLS = API_PREFIX + "GraphInstantiate"
+_COPYING_CALLS = API_PREFIX + "Graph(Instantiate|Clone|ExecUpdate|Upload|Launch)"
 """Regular expression that matches API functions that copy the nodes of a graph."""
-_CAPTURE_LIMITS = r"^cu(da)?Stream(Begin|End)Capture"
+_CAPTURE_LIMITS = API_PREFIX + "Stream(Begin|End)Capture"
 _CAPTURED_CALLS = {
-    "kernels": r"^cu(da)?Launch",
-    "memcpys": r"^cu(da)?Memcpy",
-    "memsets": r"^cu(da)?Memset",
+    "kernels": API_PREFIX + "(?:Ext)?(?:Module)?Launch",
+    "memcpys": API_PREFIX + "Memcpy",
+    "memsets": API_PREFIX + "Memset",
 }
 """Regular expressions that match the API functions whose capture creates a node, by table of its activities."""
 
@@ -235,7 +236,7 @@ def _list_captured_calls(calls: pl.DataFrame, events: pl.DataFrame) -> pl.DataFr
         One row per call, in order of start: ``THREAD``, ``call_start_ns`` (start of the capture), ``created_ns`` (start
         of the call) and ``kind`` (table of the activities of such calls).
     """
-    begins, ends = (select_calls(calls, rf"^cu(da)?Stream{word}Capture") for word in ("Begin", "End"))
+    begins, ends = (select_calls(calls, f"{API_PREFIX}Stream{word}Capture") for word in ("Begin", "End"))
     ends = ends.select(*THREAD, "start_ns", end_ns="start_ns")
     captures = begins.drop("end_ns").join_asof(
         ends, on="start_ns", by=THREAD, strategy="forward", check_sortedness=False

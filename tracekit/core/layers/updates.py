@@ -26,6 +26,7 @@ from tracekit.core.layers.nodes import (
     select_created_nodes,
 )
 from tracekit.core.relations import CALL, NODES_PER_GRAPH, OPERATIONS, THREAD
+from tracekit.core.runtimes import API_PREFIX
 from tracekit.system.sorting import iterate_row_blocks
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def find_updated_graphs(frames: Frames, find_paths: Callable[[pl.DataFrame], pl.
             ``THREAD`` and ``api_start_ns``.
     """
     calls = frames("api_calls").select("process_id", "thread_id", "start_ns", "end_ns", "name").collect()
-    times = select_calls(calls, r"^cu(da)?GraphExecUpdate").select("process_id", "start_ns")
+    times = select_calls(calls, API_PREFIX + "GraphExecUpdate").select("process_id", "start_ns")
     times = times.with_columns(updates=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).over("process_id"))
     if not times.height:
         return UpdatedGraphs(frames, times, pl.DataFrame(schema=_VERSIONS))

@@ -23,6 +23,7 @@ import polars as pl
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.relations import CALL, LAUNCH, THREAD, find_first_row_numbers, list_launch_columns
+from tracekit.core.runtimes import API_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 KINDS = pl.Enum(["kernel", "memset", "memcpy", "sync", "graph", "call"])
 ON_GPU = ("kernel", "memset", "memcpy", "graph")
-MODULE_LOAD_PATTERN = r"^cu(?:da)?(?:Library|Module)Load"
+MODULE_LOAD_PATTERN = API_PREFIX + "(?:Library|Module)Load"
 """Regular expression that matches the names of the API functions that load code onto a GPU."""
 TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync": "syncs", "graph": "graph_launches"}
 COLUMNS = (

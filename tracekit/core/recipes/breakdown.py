@@ -11,6 +11,7 @@ from tracekit.core.recipes.recipe import RANK, RecipeTables, recipe
 from tracekit.core.recipes.sources import read_kernels
 from tracekit.core.relations import CALL, STREAM, fill_process_ids, join_calls
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
+from tracekit.core.runtimes import COLLECTIVE_KERNEL
 from tracekit.core.series import match_categories_expr
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ _BITS = {kind: 1 << bit for bit, kind in enumerate(KINDS)}
 CAUSES = ("host_wait", "kernel_wait", "other")
 _BUSY, _OVERLAPS, _ACTIVITIES, _IDLE = "busy", "overlaps", "activities", "idle"
 _KIND, _CAUSE = pl.Enum(KINDS), pl.Enum(CAUSES)
-_NCCL = r"^(?:_Z\d+)?nccl"
 _GRAPH = "CUDA graph"
 _HAS_ID = pl.col("correlation_id") != 0
 _TIMES = ["start_ns", "end_ns"]
@@ -120,7 +120,7 @@ def _read_activities(request: Request) -> pl.DataFrame:
     ``end_ns``, ``name`` and ``kind``.
     """
     columns = (*_STREAM, "correlation_id", *_TIMES)
-    is_nccl = match_categories_expr(pl.col("name"), lambda names: names.str.contains(_NCCL))
+    is_nccl = match_categories_expr(pl.col("name"), lambda names: names.str.contains(COLLECTIVE_KERNEL))
     kind = pl.when(is_nccl).then(pl.lit(COMMUNICATION, _KIND)).otherwise(pl.lit(COMPUTATION, _KIND))
     frames = request.frames
     rows = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.reports import sources as report_sources
+from tracekit.core.runtimes import COLLECTIVE_KERNEL
 from tracekit.core.series import map_categories_expr, match_categories_expr
 
 if TYPE_CHECKING:
@@ -63,4 +64,4 @@ def read_ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
 
 def is_nccl_kernel_expr() -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` contains the name of an NCCL kernel."""
-    return match_categories_expr(pl.col("name"), lambda names: names.str.starts_with("nccl"))
+    return match_categories_expr(pl.col("name"), lambda names: names.str.contains(COLLECTIVE_KERNEL))

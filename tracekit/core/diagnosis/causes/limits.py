@@ -42,7 +42,7 @@ _CONVERSION = NUMBERS["layout_conversion"]
 _FP64_PRODUCTS = r"(?i)dgemm|d884|d1688|d16816|f64f64|gemm_f64|_ddd_|cijk_\w+_db_|dgemv"
 _FP64_OTHERS = r"\bdouble\b"
 _LIBRARIES = (
-    r"(?i)at::native|at_cuda|cub::|cudnn|cublas|cutlass|nvjet|xmma|flash|fmha|thrust|nccl|eigen|tensorflow|gemv|cusparse"
+    r"(?i)at::native|at_cuda|cub::|cudnn|cublas|cutlass|nvjet|xmma|flash|fmha|thrust|nccl|cijk_|rocblas|hipblas|miopen|ck::|aiter|eigen|tensorflow|gemv|cusparse"
     r"|cusolver|cufft|dot_kernel|splitk|triton_(poi|red|per)"
 )
 _LONG_NS = 10_000
