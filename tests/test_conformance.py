@@ -33,12 +33,16 @@ TRACES = [
     FIXTURES / "rocm" / "train.rpd",
     *sorted((FIXTURES / "memory_snapshot").glob("*.pickle")),
     FIXTURES / "nccl" / "events.jsonl",
+    FIXTURES / "nvprof" / "session.nvvp",
+    FIXTURES / "nsys_jsonlines" / "nvtx_features.jsonlines",
 ]
 FORMATS = {
     ".pb": "xplane",
     ".json": "chrome-trace",
     ".jsonl": "nccl",
     ".pickle": "memory-snapshot",
+    ".nvvp": "nvprof",
+    ".jsonlines": "nsys-jsonlines",
     ".gz": "kineto",
     ".db": "rocpd",
     ".rpd": "rpd",

@@ -29,6 +29,8 @@ FILES = {
     "rocprofv3-json": ["rocm/train_results.json"],
     "rocprof-csv": ["rocm/csv"],
     "nccl": ["nccl/stuck_rank0.pickle", "nccl/stuck_rank0.json", "nccl/events.jsonl", "nccl/inspector_0.log"],
+    "nsys-jsonlines": ["nsys_jsonlines/nvtx_features.jsonlines"],
+    "nvprof": ["nvprof/session.nvvp"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""

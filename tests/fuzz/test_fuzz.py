@@ -28,6 +28,8 @@ CASES = {
     "xplane": 600,
     "memory_snapshot": 600,
     "nccl": 600,
+    "nvprof": 600,
+    "nsys_jsonlines": 600,
 }
 PART = {
     "nsys_rep": 20,
@@ -41,6 +43,8 @@ PART = {
     "xplane": 8,
     "memory_snapshot": 9,
     "nccl": 8,
+    "nvprof": 7,
+    "nsys_jsonlines": 6,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
@@ -55,6 +59,8 @@ AT_ONCE = {
     "xplane": 300,
     "memory_snapshot": 300,
     "nccl": 300,
+    "nvprof": 300,
+    "nsys_jsonlines": 300,
 }
 
 

@@ -118,19 +118,11 @@ CASES: dict[str, tuple[bytes, str]] = {
     "JSON": (b'{"a": [1, 2]}', "a JSON file, but not a trace that tracekit reads"),
     "rocpd": (database("rocpd_metadata_00ab", "rocpd_string_00ab"), f"{DATABASE}: it looks like a rocpd database"),
     "rpd": (database("rocpd_api", "rocpd_op"), f"{DATABASE}: it looks like an rpd database"),
-    "nvprof": (
-        database("StringTable", "Version", "CUPTI_ACTIVITY_KIND_KERNEL"),
-        f"{DATABASE}: it looks like a profile of nvprof",
-    ),
     "rocprof": (database("HIP", "OPS", "COPY", "KERN"), f"{DATABASE}: it looks like a database of rocprof"),
     "Perfetto database": (database("slice", "thread_track"), f"{DATABASE}: it looks like a database that the trace"),
     "database": (database("people", "places"), f"{DATABASE} (its tables are people, places)"),
     "tables": (database(*"abcdefg"), f"{DATABASE} (its tables are a, b, c, d, e, …)"),
     "no tables": (database(), DATABASE),
-    "Visual Profiler": (
-        b'<?xml version="1.0"?>\n<session version="2" name="a.nvvp">',
-        "a session of the NVIDIA Visual",
-    ),
     "nvprof output": (b"==1234== NVPROF is profiling process 1234\n", "output of nvprof"),
     "nvprof CSV": (b'"Time(%)","Time","Calls","Avg","Min","Max","Name"\n%,us,,us,us,us,\n', "a CSV summary of nvprof"),
     "nvprof binary": (b"\x00\x04\x00\x00\x04\x00\x00\x00\x01\x04\x00\x00\x01", "a binary profile of an old nvprof"),
@@ -216,6 +208,8 @@ def test_a_chrome_trace_is_named_and_detected(name: str, tmp_path: Path) -> None
     [
         ("empty.nsys-rep", "a report of Nsight Systems"),
         ("empty.sqlite", "a SQLite export of Nsight Systems"),
+        ("nvprof/program.nvprof", "a profile of nvprof"),
+        ("nvprof/session.nvvp", "a session of the NVIDIA Visual Profiler"),
     ],
 )
 def test_a_compressed_capture_is_to_be_decompressed(file: str, what: str, tmp_path: Path) -> None:

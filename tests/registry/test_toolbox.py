@@ -1,4 +1,4 @@
-"""TensorFlow's formats use only what docs/plugins.md offers to plug-ins, and work when they are loaded as plug-ins."""
+"""Built-in formats use only what docs/plugins.md offers to plug-ins, and work when they are loaded as plug-ins."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     *("readers.tensorflow", "readers.tfevents", "readers.graphdef", "exporters.tfevents"),
     *("readers.chrome_trace", "readers.memory_snapshot"),
+    *("readers.nvprof",),
 )
 ENTRY_POINTS = [
     importlib.metadata.EntryPoint("graphdef", "tracekit.readers.graphdef:READER", "tracekit.readers"),

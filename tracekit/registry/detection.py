@@ -43,11 +43,10 @@ _REPLACEMENTS = (
     (b"\x89HDF\r\n\x1a\n", "this is an HDF5 file, which tracekit cannot read", _OTHER_EXPORT_HINT),
 )
 _OTHER_EXPORTS = {
-    "a JSON export": re.compile(rb'\{"data":\["|\{"Type":\d{1,9},"'),
     "a text export": re.compile(rb'data: "[^\n]*"\r?\ndata: "'),
     "an info export": re.compile(rb'\{\s{0,99}"VmSystemInformation"'),
 }
-"""The beginnings of files that ``nsys export`` writes with ``--type json``, ``text`` and ``info``."""
+"""The beginnings of files that ``nsys export`` writes with ``--type text`` and ``info``."""
 _PAGE = re.compile(rb"(?i)\s*<(!doctype html|html)\b")
 _EXPORTED_HINT = "read the capture from which it was exported"
 _TENSORFLOW_HINT = "read a graph (GraphDef, MetaGraphDef or SavedModel) or an event file of TensorFlow"

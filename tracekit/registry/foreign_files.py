@@ -57,7 +57,7 @@ _NVPROF_HINT = "open it in the NVIDIA Visual Profiler, or profile the program ag
 _PROTON_HINT = "open it with proton-viewer"
 
 _TEXTS = (
-    _Pattern(re.compile(rb"(?s)\s*<\?xml.{0,200}<session\b"), "a session of the NVIDIA Visual Profiler", _NVPROF_HINT),
+    _Pattern(re.compile(rb"(?s)\s*<\?xml.{0,200}<session\b"), "a session of the NVIDIA Visual Profiler", _UNPACK_HINT),
     _Pattern(re.compile(rb"==\d{1,9}== (?:NVPROF|Profiling)"), "output of nvprof", _NVPROF_HINT),
     _Pattern(re.compile(rb'"?Time\(%\)"?,"?Time"?,"?Calls"?,'), "a CSV summary of nvprof", _NVPROF_HINT),
     _Pattern(
@@ -221,7 +221,6 @@ _MEMORY_SNAPSHOT = re.compile(rb"device_traces|segments")
 _DATABASES = (
     (("rocpd_api", "rocpd_op"), "an rpd database of ROCm", _ROCM_HINT),
     (("rocpd_",), "a rocpd database of rocprofv3 (ROCm)", _ROCM_HINT),
-    (("CUPTI_ACTIVITY_KIND_",), "a profile of nvprof or the NVIDIA Visual Profiler", _NVPROF_HINT),
     (("HIP", "OPS"), "a database of rocprof (ROCm)", _ROCM_HINT),
     (("KERN",), "a database of rocprof (ROCm)", _ROCM_HINT),
     (("thread_track", "slice"), "a database that the trace processor of Perfetto exported", _ORIGIN_HINT),
@@ -296,6 +295,8 @@ def _describe_gzip_file(head: bytes) -> FileDescription:
     described = _match(_COMPRESSED_REPORTS, content)
     if described is None and "StringIds" in names:
         described = FileDescription("a SQLite export of Nsight Systems", _UNPACK_HINT)
+    if described is None and "StringTable" in names and any(n.startswith("CUPTI_ACTIVITY_KIND_") for n in names):
+        described = FileDescription("a profile of nvprof", _UNPACK_HINT)
     described = described or describe_content(content)
     if described is None:
         what = "a gzip file whose content is unknown"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracekit.readers.common import cupti
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -172,54 +174,19 @@ The columns MEMCPY.migrationCause and RUNTIME.callchainId are not listed, becaus
 schema version.
 """
 
-MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
-COPY_KINDS = (
-    "Unknown",
-    "Host-to-Device",
-    "Device-to-Host",
-    "Host-to-Array",
-    "Array-to-Host",
-    "Array-to-Array",
-    "Array-to-Device",
-    "Device-to-Array",
-    "Device-to-Device",
-    "Host-to-Host",
-    "Peer-to-Peer",
-    "Unified Host-to-Device",
-    "Unified Device-to-Host",
-    "Unified Device-to-Device",
-)
-
 _ORDERED_LABELS: dict[str, tuple[str, ...]] = {
-    "ENUM_CUDA_DEV_MEM_EVENT_OPER": ("Allocation", "Deallocation"),
-    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": ("Unknown", "Regular", "Coop Single Device", "Coop Multi Device"),
-    "ENUM_CUDA_MEMCPY_OPER": COPY_KINDS,
-    "ENUM_CUDA_MEM_KIND": MEMORY_KINDS,
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER": cupti.MEMORY_OPERATIONS,
+    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": cupti.LAUNCH_TYPES,
+    "ENUM_CUDA_MEMCPY_OPER": cupti.COPY_KINDS,
+    "ENUM_CUDA_MEM_KIND": cupti.MEMORY_KINDS,
     "ENUM_CUDA_MEMPOOL_OPER": ("Invalid", "Created", "Destroyed", "Trimmed"),
     "ENUM_CUDA_MEMPOOL_TYPE": ("Invalid", "Local", "Imported"),
-    "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE": ("Unknown", "Read", "Write", "Atomic", "Prefetch"),
-    "ENUM_CUDA_UNIF_MEM_MIGRATION": (
-        "Unknown",
-        "User prefetch",
-        "Page fault",
-        "Speculative prefecth",
-        "Eviction",
-        "Access counters",
-    ),
+    "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE": cupti.MEMORY_ACCESS_TYPES,
+    "ENUM_CUDA_UNIF_MEM_MIGRATION": cupti.MIGRATION_CAUSES,
     "ENUM_CUPTI_JIT_ENTRY_TYPE": ("Invalid", "PTX to cubin", "NVVM IR to PTX"),
     "ENUM_CUPTI_JIT_OPERATION_TYPE": ("Invalid", "Cache load", "Cache store", "Compile"),
-    "ENUM_CUPTI_OVERHEAD_TYPE": (
-        "Undefined",
-        "Unknown",
-        "Driver JIT compiler (CUDA)",
-        "Buffer flush (Profiler)",
-        "Instrumentation (Profiler)",
-        "Resource creation/destruction (Profiler)",
-        "Runtime module loading (CUDA)",
-        "Lazy function loading (CUDA)",
-        "Command buffer full (CUDA)",
-    ),
-    "ENUM_CUPTI_STREAM_TYPE": ("Unknown stream type", "Default stream", "Non-blocking stream", "Null stream"),
+    "ENUM_CUPTI_OVERHEAD_TYPE": cupti.OVERHEAD_TYPES,
+    "ENUM_CUPTI_STREAM_TYPE": cupti.STREAM_TYPES,
     "ENUM_SAMPLING_THREAD_STATE": (
         *("Unknown", "Running", "Interruptible", "Uninterruptible", "Stopped", "Terminated"),
         *("Unscheduled", "Waiting", "OS runtime", "Initialized", "Transition"),
@@ -233,16 +200,9 @@ _ORDERED_LABELS: dict[str, tuple[str, ...]] = {
         *("WindowsMutex", "QuantumEnd", "DispatchInt", "Preempted", "YieldExecution", "FastMutex", "GuardedMutex"),
         *("Rundown", "ReadyToRun", "AlertByThreadId", "DeferredPreempt", "PhysicalFault"),
     ),
-    "ENUM_OPENACC_EVENT_KIND": (
-        *("Invalid", "Device init", "Device shutdown", "Runtime shutdown", "Enqueue launch", "Enqueue upload"),
-        *("Enqueue download", "Wait", "Implicit wait", "Compute construct", "UPDATE", "Enter data", "Exit data"),
-        *("Create", "Delete", "Alloc", "Free"),
-    ),
-    "ENUM_OPENACC_DEVICE": (
-        *("None", "Default", "Host", "Not host", "NVIDIA", "Radeon", "Xeon Phi", "PGI OpenCL", "NVIDIA OpenCL"),
-        "OpenCL",
-    ),
-    "ENUM_CUPTI_SYNC_TYPE": ("Unknown", "Event sync", "Stream wait sync", "Stream sync", "Context sync"),
+    "ENUM_OPENACC_EVENT_KIND": cupti.OPENACC_EVENT_KINDS,
+    "ENUM_OPENACC_DEVICE": cupti.OPENACC_DEVICES,
+    "ENUM_CUPTI_SYNC_TYPE": cupti.SYNC_TYPES,
     "ENUM_DIAGNOSTIC_SEVERITY_LEVEL": ("Unknown", "Info", "Warning", "Error", "Verbose"),
     "ENUM_DIAGNOSTIC_SOURCE_TYPE": ("Unknown source", "Injection", "Daemon", "Analysis"),
     "ENUM_DIAGNOSTIC_TIMESTAMP_SOURCE": ("Unknown timestamp", "Target timestamp", "Host timestamp"),
