@@ -368,7 +368,8 @@ def test_redacting_a_folder_is_refused(kind: str, tmp_path: Path) -> None:
         run("redact", fixture(kind), tmp_path / "out")
     message = f"{fixture(kind)}: nsys-{kind} files cannot be redacted"
     assert (
-        str(caught.value) == f"{message}\nHint: choose a file of another format: nsys-sqlite, nsys-rep, kineto, xplane"
+        str(caught.value)
+        == f"{message}\nHint: choose a file of another format: nsys-sqlite, nsys-rep, kineto, xplane, memory-snapshot"
     )
     assert list(tmp_path.iterdir()) == []
 

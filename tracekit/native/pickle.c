@@ -284,7 +284,7 @@ INLINE int32_t read_string(machine *m, uint32_t width, uint32_t tag, uint32_t en
   uint32_t size = m->size;
   if (tag == HUGE) TRY(push_bytes_of_integer(m, size));
   else TRY(push_string(m, m->at, size, tag, encoding));
-  if (tag == STRING && encoding != UTF8 && m->state[RECORD_STRINGS]) return OLD_STRING;
+  if (tag != HUGE && encoding != UTF8 && m->state[RECORD_STRINGS]) return OLD_STRING;
   if (tag == STRING) TRY(record_place(m, m->at, width, size));
   m->at += size;
   return DONE;

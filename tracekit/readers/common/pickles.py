@@ -128,7 +128,7 @@ _MESSAGES: Final = {
     "LONG_STRING": "a length exceeds the file, or the maximum size of a string",
     "PROTOCOL": f"the protocol is not one of 0 to {LATEST_PROTOCOL}",
     "LONG_FRAME": "the pickle is truncated: a frame is longer than the file",
-    "OLD_STRING": "a string has the form of protocol 0 or of Python 2, which cannot be replaced",
+    "OLD_STRING": "a string is binary, or has the form of protocol 0 or of Python 2, and cannot be replaced",
 }
 
 
@@ -156,7 +156,7 @@ def edit_strings(file: InputFile, budget: Budget, edit: Callable[[bytes], bytes]
         edit: Function that receives a string in UTF-8 and returns its replacement.
 
     Raises:
-        Damage: As for ``read_pickle``, or a string has the form of protocol 0 or of Python 2.
+        Damage: As for ``read_pickle``, or a string is binary, or has the form of protocol 0 or of Python 2.
     """
     decoder = _Decoder(file.size, budget, occurrences=_WINDOW_BYTES)
     for section, places in decoder.decode(file):

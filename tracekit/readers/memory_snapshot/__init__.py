@@ -21,6 +21,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.readers.memory_snapshot.capture import SnapshotCapture
@@ -48,4 +49,15 @@ def open_capture(source: Source) -> SnapshotCapture:
     return read_snapshot(source)
 
 
-READER = Reader("memory-snapshot", "Memory snapshot of PyTorch (.pickle)", (".pickle", ".pkl"), sniff, open_capture)
+_redact = create_lazy_function("tracekit.readers.redaction.memory_snapshot", "redact")
+
+READER = Reader(
+    "memory-snapshot",
+    "Memory snapshot of PyTorch (.pickle)",
+    (".pickle", ".pkl"),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
+)

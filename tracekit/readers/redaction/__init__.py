@@ -11,8 +11,8 @@ Modules, from the patterns to the formats:
 - ``vocabulary`` and ``patterns`` describe the values, ``escapes`` and ``matcher`` search for them and overwrite them,
   and ``pseudonyms`` replaces identifiers.
 - ``state`` collects the private names of one capture, and counts the redacted values.
-- ``nsys_rep``, ``nsys_sqlite``, ``xplane`` and ``kineto`` (with ``json_text``) copy the files of one format. The reader
-  of a format names its function ``redact`` without importing it.
+- ``nsys_rep``, ``nsys_sqlite``, ``xplane``, ``memory_snapshot`` and ``kineto`` (with ``json_text``) copy the files of
+  one format. The reader of a format names its function ``redact`` without importing it.
 """
 
 from __future__ import annotations
