@@ -119,15 +119,15 @@ class ProfileCapture(Capture):
         self._budget = budget
         self._gpus = [plane for plane in profile.planes if devices.GPU.fullmatch(plane.name)]
         self._cores = [plane for plane in profile.planes if cores.CORE.fullmatch(plane.name)]
+        self._process_id = self._find_process_id()
         self._first_core = max((devices.get_device(plane) + 1 for plane in self._gpus), default=0)
         activities = devices.build_activities(self._gpus)
-        on_host = [plane for plane in profile.planes if hosts.HOST.match(plane.name)]
-        threads = hosts.read_hosts(on_host, has_cores=bool(self._cores))
-        self._undecoded = self._count_undecoded(activities, threads)
-        self._tables = self._build_thread_tables(threads, activities)
+        self._undecoded = self._count_undecoded(activities)
+        self._tables = self._build_thread_tables(activities)
         self._tables |= self._build_streams()
         self._subtract_origin()
         self._tables["capture_info"] = self._build_capture_info()
+        self._free_planes()
 
     def names(self) -> list[str]:
         """Return the names of the declared tables that may have rows."""
@@ -159,12 +159,14 @@ class ProfileCapture(Capture):
     @property
     def has_known_planes(self) -> bool:
         """Whether a plane belongs to a device or a host, or there are no planes."""
+        return self._has_known_planes
+
+    def _has_known_names(self) -> bool:
         names = [plane.name.encode() for plane in self._space.planes]
         return not names or any(map(NAME_OF_PLANE.match, names))
 
-    @functools.cached_property
-    def _process_id(self) -> int:
-        """The process that was profiled, or 0 if the profile does not contain its id."""
+    def _find_process_id(self) -> int:
+        """Return the process that was profiled, or 0 if the profile does not contain its id."""
         for plane in self._space.planes:
             ids, has_id = EventValues.of_plane(plane).get_integers("process_id")
             if has_id[0]:
@@ -186,9 +188,15 @@ class ProfileCapture(Capture):
         except Damage as e:
             raise CorruptTraceError(str(e), path=self._path, table=INSTRUCTIONS, hint=_RECORD_AGAIN) from e
 
-    def _count_undecoded(self, activities: devices.GpuActivities, threads: hosts.Hosts) -> Counter[str]:
+    def _free_planes(self) -> None:
+        """Free the content of the profile, except for the compiled programs and the id of the process."""
+        self._has_known_planes = self._has_known_names()
+        programs_only = [plane.copy() for plane in self._space.planes if plane.name == programs.METADATA]
+        self._space = self._space._replace(planes=programs_only)
+        self._gpus, self._cores = [], []
+
+    def _count_undecoded(self, activities: devices.GpuActivities) -> Counter[str]:
         counts = Counter(activities.undecoded)
-        counts["memory events of the host"] += threads.undecoded
         counts["other events of the trace viewer"] += self._space.others
         for plane in self._gpus:
             for line, count in zip(plane.lines, plane.count_events_by_line(), strict=True):
@@ -196,20 +204,27 @@ class ProfileCapture(Capture):
                     counts["derived events of GPUs"] += count
         return +counts
 
-    def _build_thread_tables(self, threads: hosts.Hosts, activities: devices.GpuActivities) -> dict[str, pl.DataFrame]:
+    def _build_thread_tables(self, activities: devices.GpuActivities) -> dict[str, pl.DataFrame]:
+        planes = [plane for plane in self._space.planes if hosts.HOST.match(plane.name)]
+        threads = hosts.read_hosts(planes, has_cores=bool(self._cores))
+        self._undecoded += Counter({"memory events of the host": threads.undecoded})
         merged = hosts.merge_threads(threads)
         of_line = merged.select("line", "thread_id")
         calls, ranges, marks, operations, flows = (
             frame.join(of_line, on="line", how="left", maintain_order="left")
             for frame in (threads.calls, threads.ranges, threads.marks, threads.operations, threads.flows)
         )
+        memory = threads.memory.with_columns(pl.col("device_id") + self._first_core * bool(self._cores))
+        del threads
         calls = _add_annotations_of_activities(calls, activities)
         lines = self._number_device_lines()
         spans = self._read_device_lines(lines)
         events = cores.read_cores(self._cores, [lines[plane.start] for plane in self._cores], self._first_core)
         on_host = _merge_ranges(thunks.build_ranges(ranges, calls), self._build_cpu_operations(operations))
+        del ranges, operations
         on_cores = launches.build_launches(events, flows, on_host, spans, _find_first_free_id(calls, activities))
         launched = pl.concat([_build_api_calls(calls), on_cores.calls], how="diagonal_relaxed")
+        del calls, flows
         all_ranges = _merge_ranges(on_host, on_cores.ranges)
         instants = spans.filter(~pl.col("has_duration")).select("thread_id", "start_ns", "end_ns", "name", "payload")
         marks = pl.concat([marks.select(instants.columns), instants])
@@ -223,7 +238,7 @@ class ProfileCapture(Capture):
             "nvtx_marks": _describe_ranges(marks.with_columns(domain=pl.lit(thunks.TRACE_ME))).rename(
                 {"start_ns": "timestamp_ns"}
             ),
-            "memory_events": threads.memory.with_columns(pl.col("device_id") + self._first_core * bool(self._cores)),
+            "memory_events": memory,
             "threads": named.select("thread_id", "name").unique("thread_id", keep="first", maintain_order=True),
             "processes": pl.DataFrame(
                 {"process_id": [self._process_id], "name": [None]}, {"process_id": pl.Int64, "name": pl.String}

@@ -242,9 +242,9 @@ def merge_threads(hosts: Hosts) -> pl.DataFrame:
     """
     threads = hosts.threads
     is_api = pl.col("name").str.starts_with(_API_THREAD)
-    calls = hosts.calls.select("line", "start_ns", "end_ns", name=pl.col("hlo_op").cast(pl.String)).drop_nulls("name")
+    calls = hosts.calls.select("line", "start_ns", "end_ns", name="hlo_op").drop_nulls("name")
     calls = calls.join(threads.filter(is_api).select("line"), on="line", how="semi").sort("start_ns")
-    ranges = hosts.ranges.select("line", "start_ns", "end_ns", name=pl.col("name").cast(pl.String))
+    ranges = hosts.ranges.select("line", "start_ns", "end_ns", "name")
     ranges = ranges.join(calls.select(pl.col("name").unique()), on="name", how="semi").sort("start_ns")
     pairs: list[tuple[int, int]] = []
     for (line,), own in ranges.partition_by("line", as_dict=True, maintain_order=True).items():

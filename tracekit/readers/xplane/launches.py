@@ -57,7 +57,7 @@ def build_launches(
     """
     times = [
         frame.select("thread_id", time=pl.col(column))
-        for frame in (on_host, spans)
+        for frame in ((on_host, spans) if cores.runs.height else (on_host.clear(),))
         for column in ("start_ns", "end_ns")
     ]
     launches = find_launches(cores.runs, flows)

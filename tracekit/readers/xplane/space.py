@@ -27,7 +27,7 @@ MAX_FILE_BYTES = (1 << 31) - (1 << 23)
 MAX_PLANES, MAX_MESSAGES = 1 << 12, 1 << 20
 """Maximum number of planes, and of planes, errors and warnings together."""
 MAX_EVENT_BYTES = 1 << 24
-BATCH_BYTES = 1 << 22
+BATCH_BYTES = 1 << 20
 """Size of the events that are decoded together."""
 GZIP = b"\x1f\x8b"
 _PLANES, _ERRORS, _WARNINGS = 1, 2, 3
@@ -187,6 +187,13 @@ class Plane:
     start: int
     stop: int
     name: str
+
+    def copy(self) -> Plane:
+        """Return a copy of the plane with a buffer of its own, so that the content of the profile can be freed."""
+        size = self.stop - self.start
+        buffer = Buffer(size)
+        buffer.data.data[:size] = self.buffer.data.data[self.start : self.stop]
+        return Plane(buffer, self.budget, 0, size, self.name)
 
     @functools.cached_property
     def _parts(self) -> list[Occurrences]:

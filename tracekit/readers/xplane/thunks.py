@@ -34,25 +34,10 @@ def build_ranges(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """
     ranges = ranges.with_row_index("row").cast({"row": pl.Int64})
     thunks = find_thunks(ranges, _describe_calls(calls))
-    name = pl.col("name").cast(pl.String)
-    module = name.str.extract(_MODULE)
-    others = ranges.join(thunks.select("row").drop_nulls(), on="row", how="anti").select(
-        "thread_id",
-        "start_ns",
-        "end_ns",
-        domain=pl.when(module.is_not_null())
-        .then(pl.lit(XLA))
-        .when(name.str.contains(STEP_PATTERN))
-        .then(None)
-        .when(name.str.starts_with("$"))
-        .then(pl.lit(PYTHON))
-        .otherwise(pl.lit(TRACE_ME)),
-        name=pl.coalesce(
-            pl.format("XlaModule:#hlo_module={}#", module),
-            name.str.replace(_PYTHON, "${1}(${2}): ${3}").str.strip_prefix("$"),
-        ),
-        payload="payload",
-    )
+    others = ranges.join(thunks.select("row").drop_nulls(), on="row", how="anti", maintain_order="left")
+    described = _describe_names(others["name"].unique())
+    others = others.join(described, on="name", how="left", nulls_equal=True, maintain_order="left")
+    others = others.select("thread_id", "start_ns", "end_ns", "domain", name="text", payload="payload")
     own = thunks.select("thread_id", "start_ns", "end_ns", "domain", name="text", payload=pl.lit(None, pl.String))
     return pl.concat([others, own]).sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
 
@@ -77,6 +62,27 @@ def build_cpu_ranges(operations: pl.DataFrame, paths: pl.DataFrame) -> pl.DataFr
     return rows.select("thread_id", "start_ns", "end_ns", "name", "payload", domain=pl.lit(XLA))
 
 
+def _describe_names(names: pl.Series) -> pl.DataFrame:
+    """Return the domain and the text of the name of a range for each distinct name of an event, as Categoricals."""
+    name = pl.col("name").cast(pl.String)
+    module = name.str.extract(_MODULE)
+    return names.to_frame("name").select(
+        "name",
+        domain=pl.when(module.is_not_null())
+        .then(pl.lit(XLA))
+        .when(name.str.contains(STEP_PATTERN))
+        .then(None)
+        .when(name.str.starts_with("$"))
+        .then(pl.lit(PYTHON))
+        .otherwise(pl.lit(TRACE_ME))
+        .cast(pl.Categorical),
+        text=pl.coalesce(
+            pl.format("XlaModule:#hlo_module={}#", module),
+            name.str.replace(_PYTHON, "${1}(${2}): ${3}").str.strip_prefix("$"),
+        ).cast(pl.Categorical),
+    )
+
+
 def _describe_calls(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the calls of operations, with ``op`` (name of the event of the operation), ``domain`` and ``text``."""
     distinct = calls.select(*_VALUES, "tf_op", "annotation").unique(maintain_order=True)
@@ -97,6 +103,7 @@ def _describe_calls(calls: pl.DataFrame) -> pl.DataFrame:
         .then(pl.format("Thunk:#{}#", pl.concat_str(parts, separator=",", ignore_nulls=True)))
         .otherwise(tensorflow),
     ).drop_nulls("text")
+    described = described.with_columns(pl.col("op", "domain", "text").cast(pl.Categorical))
     keys = [*_VALUES, "tf_op", "annotation"]
     columns = ["thread_id", "start_ns", "end_ns", "op", "domain", "text"]
     return calls.join(described, on=keys, how="inner", nulls_equal=True, maintain_order="left").select(columns)
@@ -113,7 +120,7 @@ def find_thunks(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         Columns ``row`` (of the event of the thunk, null if there is none), ``thread_id``, ``start_ns``, ``end_ns``,
         ``domain``, ``text``.
     """
-    named = ranges.select("row", "thread_id", "start_ns", range_end_ns="end_ns", op=pl.col("name").cast(pl.String))
+    named = ranges.select("row", "thread_id", "start_ns", range_end_ns="end_ns", op="name")
     named = named.sort("start_ns", maintain_order=True)
     ordered = calls.sort("start_ns", maintain_order=True)
     latest = named.select("thread_id", "start_ns", latest_row="row")
