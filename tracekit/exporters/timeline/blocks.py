@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ from tracekit.system import memory
 from tracekit.system.sorting import choose_row_number_type, create_series, iterate_row_blocks, map_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tracekit.system.sorting import Array
 
@@ -109,18 +110,16 @@ class ColumnDictionaries(NamedTuple):
             column: A slice of the column.
             row_numbers: Row numbers in the slice, or None for all rows.
         """
-        parts, is_single = [], column.num_chunks == 1
-        for chunk in column.chunks:
-            codes = cast("pl.Series", pl.from_arrow(chunk.indices))
-            if is_single and row_numbers is not None:
-                codes = codes.gather(create_series(row_numbers))
+
+        def convert(chunk: pa.DictionaryArray) -> pl.Series:
+            codes = cast("pl.Series", pl.from_arrow(chunk.indices)).cast(pl.UInt32)
             first = int(self.first_codes[self.numbers[_identify_buffers(chunk.dictionary)]])
-            codes = codes.cast(pl.UInt32)
-            parts.append((codes + first if first else codes).fill_null(NULL_CODE).to_numpy())
-        if is_single:
-            return parts[0]
-        every = np.concatenate([np.zeros(0, np.uint32), *parts])
-        return every if row_numbers is None else every[row_numbers]
+            return (codes + first if first else codes).fill_null(NULL_CODE)
+
+        if row_numbers is not None:
+            return _gather(column, row_numbers, convert).to_numpy()
+        parts = [convert(chunk).to_numpy() for chunk in column.chunks]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint32), *parts])
 
     def list_strings(self) -> pl.Series:
         """Return all strings, by code."""
@@ -158,6 +157,32 @@ class ColumnDictionaries(NamedTuple):
         selected, strings = self.select(codes)
         numbers = create_series(selected).set(create_series(selected == NULL_CODE), None)
         return _convert_strings(strings).gather(numbers)
+
+
+def _gather(column: pa.ChunkedArray, row_numbers: Array, convert: Callable[[pa.Array], pl.Series]) -> pl.Series:
+    """Return the rows of a column with the given row numbers, of which there is at least one.
+
+    Only chunks that contain some of the rows are converted.
+
+    Args:
+        column: The column.
+        row_numbers: The row numbers.
+        convert: Function that converts a chunk, which should not copy it.
+    """
+    starts = np.cumsum([0, *map(len, column.chunks)])
+    if column.num_chunks == 1:
+        return convert(column.chunk(0)).gather(create_series(row_numbers))
+    chunk_numbers = np.searchsorted(starts, row_numbers, side="right") - 1
+    order = np.argsort(chunk_numbers, kind="stable")
+    bounds = np.searchsorted(chunk_numbers[order], np.arange(len(starts))).tolist()
+    parts = [
+        convert(column.chunk(n)).gather(create_series(row_numbers[order[first:stop]] - starts[n]))
+        for n, (first, stop) in enumerate(itertools.pairwise(bounds))
+        if first < stop
+    ]
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return pl.concat(parts).gather(create_series(places))
 
 
 def _convert_strings(strings: pa.Array) -> pl.Series:
@@ -206,6 +231,9 @@ class RowBatch(NamedTuple):
 
     def is_all_null(self, name: str) -> bool:
         """Return whether a column is null in all rows of the span."""
+        whole = self.rows.table[name]
+        if whole.null_count in (0, len(whole)):
+            return bool(whole.null_count) or not len(whole)
         column = self._slice_column(name)
         return bool(column.null_count == len(column))
 
@@ -235,8 +263,10 @@ class RowBatch(NamedTuple):
     def _read_column(self, name: str) -> pl.Series:
         if name in self.rows.dictionaries:
             return self.rows.dictionaries[name].take(self.read_codes(name))
-        column = cast("pl.Series", pl.from_arrow(self._slice_column(name)))
-        return column if self.numbers is None else column.gather(create_series(self.numbers))
+        column = self._slice_column(name)
+        if self.numbers is None:
+            return cast("pl.Series", pl.from_arrow(column))
+        return _gather(column, self.numbers, lambda chunk: cast("pl.Series", pl.from_arrow(chunk)))
 
     def _slice_column(self, name: str) -> pa.ChunkedArray:
         return self.rows.table[name].slice(self.span.start, self.span.stop - self.span.start)
