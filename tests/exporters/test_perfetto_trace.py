@@ -223,6 +223,23 @@ def test_messages_and_collectives(tmp_path: Path) -> None:
     check(two_ranks().correlate(), tmp_path)
 
 
+def test_communication_that_is_pending_is_open_and_only_timed_calls_are_slices(tmp_path: Path) -> None:
+    logged = {"rank": 1, "library": "NCCL", "name": "all_reduce"}
+    made = trace(
+        communication_calls=[
+            {**logged, "created_ns": 5, "start_ns": 10, "end_ns": 20, "state": "completed"},
+            {**logged, "created_ns": 5, "start_ns": 12, "duration_ns": 6},
+            {**logged, "created_ns": 30, "end_seen_ns": 90, "state": "completed"},
+            {**logged, "created_ns": 40, "state": "scheduled"},
+            {**logged, "state": "scheduled"},
+        ]
+    )
+    check(made, tmp_path)
+    events = [json.loads(text) for text in drawn((tmp_path / "x.pftrace").read_bytes())[0]]
+    found = sorted((ts, dur, args.get("open")) for _, ts, dur, _, args in events)
+    assert found == [(10, 10, None), (12, 6, None), (30, None, None), (40, 50, True)]
+
+
 def test_without_events_there_are_no_tracks(tmp_path: Path) -> None:
     (only,) = packets_of(trace().export(tmp_path / "x.pftrace").read_bytes())
     assert [entry.name for entry in only.chrome_events.metadata] == ["producer", "schema_version"]

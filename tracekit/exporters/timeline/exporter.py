@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULT, ALL = "default", "all"
 BY_DEFAULT = (
     *("api", "gpu", "nvtx", "osrt", "projections", "counters", "page-faults", "tensorflow", "mpi", "openmp", "openacc"),
-    *("ucx", "libraries", "graphics", "graphs", "overheads"),
+    *("ucx", "libraries", "graphics", "graphs", "overheads", "communication"),
 )
 """Names of the tracks that are drawn by default."""
 ON_REQUEST = (

@@ -561,6 +561,39 @@ DIAGNOSTICS = _declare_instant_kind(
     _declare_string_arg("severity"),
     _declare_string_arg("source"),
 )
+_CALL_NAME = _first_name_expr("name", "kind", default="communication")
+_CALL_ROW_ARGS = (*map(_declare_number_arg, ("sequence", "message_bytes", "duration_ns")),)
+_CALL_REPEATED_ARGS = (
+    *map(_declare_string_arg, ("kind", "communicator_name", "communicator")),
+    *map(_declare_number_arg, ("communicator_rank", "peer", "root")),
+    *map(_declare_string_arg, ("state", "reduction", "data_type", "algorithm", "protocol")),
+)
+_CALL_START = pl.coalesce("start_ns", "start_seen_ns", "created_ns")
+_IS_PENDING = pl.col("state").cast(pl.String).is_in(("scheduled", "started")).fill_null(value=False)
+COMMUNICATION_CALLS = EventKind(
+    "communication_calls",
+    tracks.COMMUNICATION_TRACKS,
+    "communication_call_id",
+    _CALL_NAME,
+    _CALL_ROW_ARGS,
+    _CALL_REPEATED_ARGS,
+    start=_CALL_START,
+    end=pl.when(~_IS_PENDING).then(pl.coalesce("end_ns", pl.col("start_ns") + pl.col("duration_ns"), "end_seen_ns")),
+    where=pl.col("start_ns").is_not_null() | (_IS_PENDING & _CALL_START.is_not_null()),
+)
+"""Calls whose execution was timed, and calls that had not ended, which are drawn as never closed."""
+UNTIMED_COMMUNICATION_CALLS = EventKind(
+    "communication_calls",
+    tracks.COMMUNICATION_TRACKS,
+    "communication_call_id",
+    _CALL_NAME,
+    _CALL_ROW_ARGS,
+    _CALL_REPEATED_ARGS,
+    phase=INSTANT,
+    start=_CALL_START,
+    where=pl.col("start_ns").is_null() & _CALL_START.is_not_null() & ~_IS_PENDING,
+)
+"""Calls that ended, but of which only the times on the CPU are known. As slices, they would need a lane each."""
 
 _STAGES_BY_TRACK: dict[str, tuple[tuple[EventKind, ...], ...]] = {
     "api": ((API_CALLS,),),
@@ -603,6 +636,7 @@ _STAGES_BY_TRACK: dict[str, tuple[tuple[EventKind, ...], ...]] = {
     "memory-pools": ((MEMORY_POOL_EVENTS,),),
     "context-switches": ((CONTEXT_SWITCHES,),),
     "diagnostics": ((DIAGNOSTICS,),),
+    "communication": ((COMMUNICATION_CALLS,), (UNTIMED_COMMUNICATION_CALLS,)),
 }
 """Kinds of events by the name of their tracks and then by stage, in the order of the file.
 

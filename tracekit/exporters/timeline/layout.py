@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _KEY_ROWS = 1 << 17
 """Number of events whose tracks are found at a time."""
-_TIMES = ("start_ns", "end_ns", "timestamp_ns")
+_TIMES = ("start_ns", "end_ns", "timestamp_ns", "created_ns", "start_seen_ns", "end_seen_ns")
 _TIMELESS = {
     "ncu_launches": "Nsight Compute results have durations, but no timestamps",
     "graph_nodes": "the nodes of a graph have no timestamps",

@@ -14,6 +14,7 @@ the viewer, and each lane of a track as a thread:
       OS runtime · python 1234         calls of the OS runtime of each thread, and likewise system calls
       thread state · python 1234       when the thread ran on which CPU
       CPU samples · python 1234        samples of the thread with their call stacks, and likewise Python samples
+      communication · rank 0           collectives and messages that the rank logged, on lanes
     GPU 0 NVIDIA H200 · pid 1234       activities of that process on one device
       stream 7                         kernels, memcpys, memsets and graph launches, on lanes
       stream 7 · CUDA events           CUDA events
@@ -493,6 +494,13 @@ def _create_diagnostics_track(names: TrackNames, process: int | None) -> Track:
     return Track(names.create_cpu_group(process), "diagnostics", (3,), _build_track_attributes({"process_id": process}))
 
 
+def _create_communication_track(names: TrackNames, process: int | None, rank: int | None) -> Track:
+    """Return the track of the collectives and messages that a process or rank logged."""
+    name = "communication" if rank is None else f"communication · rank {rank}"
+    attributes = _build_track_attributes({"process_id": process})
+    return Track(names.create_cpu_group(process), name, (4, -1 if rank is None else rank), attributes)
+
+
 def _create_cpu_page_fault_track(names: TrackNames, process: int | None) -> Track:
     """Return the track of the CPU page faults that a process causes in unified memory."""
     return Track(names.create_cpu_group(process), "page faults", (2,), _build_track_attributes({"process_id": process}))
@@ -537,6 +545,7 @@ CPU_PAGE_FAULT_TRACKS = Placement(("process_id",), _create_cpu_page_fault_track)
 MEMORY_POOL_TRACKS = Placement(("process_id", "device_id"), _create_memory_pool_track)
 CONTEXT_SWITCH_TRACKS = Placement(("process_id", "device_id"), _create_context_switch_track)
 DIAGNOSTICS_TRACKS = Placement(("process_id",), _create_diagnostics_track)
+COMMUNICATION_TRACKS = Placement(("process_id", "rank"), _create_communication_track)
 METRIC_TRACKS = Placement(("device_id",), _create_metrics_track)
 COUNTER_TRACKS = Placement(("process_id",), _create_counter_track)
 COMPONENT_TRACKS = Placement(("component", "instance"), _create_component_track)
