@@ -456,3 +456,22 @@ def test_damaged_files_raise_only_our_errors(path: Path, tmp_path: Path) -> None
                     trace.table(name).validate(full=True)
         except TracekitError:
             continue
+
+
+def test_logs_are_joined_with_captures_of_the_same_run() -> None:
+    with tk.load_many(FIXTURES / "captures") as captures, tk.load_many(FIXTURES / "logs") as logs:
+        joined = captures.join_logs(logs)
+    assert (joined.height, joined["sequence"].null_count()) == (63, 0)
+    assert joined.filter(pl.col("communicator").str.starts_with("2")).height == 3
+    same = pl.col("communicator") == pl.col("log_communicator")
+    assert joined.filter(~same)["log_communicator"].unique().to_list() == ["2 [0] of 1"] * (
+        not joined.filter(~same).is_empty()
+    )
+    for rank in range(2):
+        entries = pickle.loads((FIXTURES / "logs" / f"normal_nostack_rank{rank}.pickle").read_bytes())["entries"]
+        last = {
+            e["process_group"][0]: e["collective_seq_id"] for e in entries if e["profiling_name"] == "nccl:all_reduce"
+        }
+        reduced = joined.filter((pl.col("rank") == rank) & (pl.col("kind") == "all_reduce"))
+        of_group = reduced.group_by(pl.col("log_communicator").str.head(1)).agg(pl.col("sequence").max())
+        assert dict(of_group.iter_rows()) == last

@@ -62,6 +62,17 @@ def compute_clock_conversions(traces: MemberSet) -> pl.DataFrame:
     return Communication(collect_rank_tables(traces, read_call_tables)).clocks
 
 
+def join_logs(traces: MemberSet, logs: MemberSet) -> pl.DataFrame:
+    """Return the communication calls of all ranks with those in logs, as ``TraceSet.join_logs`` describes."""
+    from tracekit.core.communication import LOGGED, join_logged_calls, read_call_tables, read_log_tables
+
+    captured, logged = collect_rank_tables(traces, read_call_tables), collect_rank_tables(logs, read_log_tables)
+    origins, log_origins = (
+        dict(tables["origins"].select(RANK, "origin_utc_ns").iter_rows()) for tables in (captured, logged)
+    )
+    return join_logged_calls(captured["calls"], origins, logged[LOGGED], log_origins)
+
+
 def collect_rank_tables(traces: MemberSet, compute: Compute) -> RankTables:
     """Compute tables for every rank, and return the rows of all ranks by table name, with a column ``rank``."""
     import polars as pl

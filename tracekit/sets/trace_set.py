@@ -511,6 +511,37 @@ class TraceSet(MemberSet):
 
         return communication.compute_clock_conversions(self)
 
+    def join_logs(self, logs: TraceSet) -> pl.DataFrame:
+        """Return the communication calls of all ranks with those in logs of the same run, such as flight recorders.
+
+        A logged call belongs to the call of the same rank and kind during which it was logged. If a log and a capture
+        name communicators alike, as the PyTorch profiler and flight recorders of PyTorch do, they are equal as well.
+        Both must record the UTC time of their origins.
+
+        Args:
+            logs: The logs, one or several per rank.
+
+        Returns:
+            One row per call of the captures: ``rank``, ``kind``, ``communicator``, ``message_bytes``, ``call_id``,
+            ``call_start_ns``, ``call_end_ns``, ``kernel_id``, ``start_ns`` and ``end_ns`` (as in
+            ``TraceSet.communication().calls``, with the times of the capture); and, null for a call that was not
+            logged, ``log_communicator``, ``sequence``, ``communication_call_id``, ``state``, ``duration_ns``,
+            ``algorithm``, ``protocol`` and ``user_stack_id`` of the log.
+
+        Raises:
+            CorruptTraceError: A file is damaged.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> captures = tk.load_many("fixtures/nccl/captures")
+            >>> joined = captures.join_logs(tk.load_many("fixtures/nccl/logs"))
+            >>> joined.select("rank", "kind", "communicator", "sequence").rows()[:2]
+            [(0, 'all_reduce', '0 [0, 1] of 2', 7), (0, 'all_reduce', '1 [0, 1] of 2', 3)]
+        """
+        from tracekit.sets import communication
+
+        return communication.join_logs(self, logs)
+
     def correlate(self) -> TraceSet:
         """Join GPU activities with their API calls and NVTX ranges in every rank, as ``Trace.correlate`` does."""
         return self.with_operation("correlate")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tests.builders.communication import nccl_kernel, scene
+from tests.builders.communication import calls, nccl, nccl_kernel, scene
 from tests.exporters.test_chrome_trace import kernel, trace
 from tracekit.core.communication import (
     find_pending_operations,
+    join_logged_calls,
     list_pending_sentences,
     match_calls,
     read_communication_calls,
@@ -164,4 +165,40 @@ def test_logged_numbers_match_collectives_without_shifting_them() -> None:
         (0, 6, "matched"),
         (1, 6, "matched"),
         (1, 7, "unmatched"),
+    ]
+
+
+def test_logged_calls_are_joined_with_the_calls_during_which_they_were_logged() -> None:
+    def captured(rank: int, start: int | None, end: int | None, **more: object) -> Row:
+        return nccl(rank, 0, 1, **{"call_start_ns": start, "call_end_ns": end, "communicator": "a"} | more)
+
+    far = 1_000_000
+    listed = [
+        captured(0, 10, 20),
+        captured(0, far, far + 10, communicator="b"),
+        captured(0, 2 * far, 2 * far + 10),
+        captured(0, None, None),
+        captured(1, 10, 20),
+        captured(2, 10, 20),
+    ]
+    columns: Row = {"kind": "all_reduce", "state": "completed", "duration_ns": 1, "algorithm": None, "protocol": None}
+    columns |= {"user_stack_id": None}
+    entries = [
+        {"rank": 0, "communicator": "a", "sequence": 1, "created_ns": 15},
+        {"rank": 0, "communicator": "a", "sequence": 2, "created_ns": far + 5},  # of another communicator
+        {"rank": 0, "communicator": "hash", "sequence": 3, "created_ns": 2 * far + 5},  # named otherwise
+        {"rank": 0, "communicator": "a", "sequence": 4, "created_ns": 3 * far},  # during no call
+        {"rank": 1, "communicator": "a", "sequence": 5, "created_ns": 15},  # without a UTC time
+    ]
+    logged_calls = pl.DataFrame(
+        [{**columns, **entry, "communication_call_id": n} for n, entry in enumerate(entries)],
+        schema_overrides={"algorithm": pl.String, "protocol": pl.String, "user_stack_id": pl.Int64},
+    )
+    joined = join_logged_calls(calls(listed), {0: 100, 1: 100, 2: None}, logged_calls, {0: 100, 1: None, 2: 100})
+    assert joined.select("rank", "communicator", "sequence").rows() == [
+        (0, "a", 1),
+        (0, "b", None),
+        (0, "a", 3),
+        (1, "a", None),
+        (2, "a", None),
     ]

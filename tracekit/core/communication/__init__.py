@@ -10,6 +10,7 @@ combines all of these.
 
 from tracekit.core.communication.analysis import STEPS, Communication, read_call_tables, read_rank_tables
 from tracekit.core.communication.calls import LOGGED, read_communication_calls
+from tracekit.core.communication.logged import join_logged_calls, read_log_tables
 from tracekit.core.communication.matching import match_calls
 from tracekit.core.communication.pending import (
     PENDING_COLUMNS,
@@ -27,10 +28,12 @@ __all__ = [
     "align_clocks",
     "convert_to_common_clock",
     "find_pending_operations",
+    "join_logged_calls",
     "list_pending_sentences",
     "match_calls",
     "read_call_tables",
     "read_communication_calls",
+    "read_log_tables",
     "read_logged_states",
     "read_rank_tables",
 ]

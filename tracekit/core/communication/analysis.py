@@ -279,7 +279,7 @@ def read_rank_tables(
     iterations, phases = read_iterations_and_phases(linked, rollup.iterations)
     return {
         CALLS: read_communication_calls(linked),
-        ORIGINS: _build_utc_origin_table(frames),
+        ORIGINS: build_utc_origin_table(frames),
         ITERATIONS: iterations,
         PHASES: phases,
         STEPS: rollup.step_summary.to_frame(),
@@ -292,7 +292,7 @@ def read_call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
     Args:
         frames: Function that returns the declared table with a given name.
     """
-    return {CALLS: read_communication_calls(_correlate_frames(frames)), ORIGINS: _build_utc_origin_table(frames)}
+    return {CALLS: read_communication_calls(_correlate_frames(frames)), ORIGINS: build_utc_origin_table(frames)}
 
 
 def _correlate_frames(frames: Frames) -> Frames:
@@ -312,7 +312,7 @@ def _correlate_frames(frames: Frames) -> Frames:
     return read_table
 
 
-def _build_utc_origin_table(frames: Frames) -> pl.DataFrame:
+def build_utc_origin_table(frames: Frames) -> pl.DataFrame:
     """Return a table with one value, ``origin_utc_ns``: time 0 of a trace in UTC, or null if it was not recorded."""
     values = frames("capture_info").filter(pl.col("name") == "origin_utc_ns").select("value").collect()["value"]
     text = next(iter(values.drop_nulls()), "")
