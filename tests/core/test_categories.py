@@ -41,6 +41,9 @@ KERNELS = {
         "triton_tem_fused_flex_attention_0",
     ],
     "gemm": [
+        "void wvSpltK_hf_sml_<64, 4, 16, 8, 1, 4>",
+        "void mul_mat_q<(ggml_type)12, 128, false>",
+        "void mul_mat_vec_q<(ggml_type)8, 1, false>",
         "nvjet_tst_128x128_64x6_1x2_h_bz_coopA_NNT",
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
         "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x3_tn_align8>(Params)",
@@ -84,6 +87,9 @@ KERNELS = {
         "_sort_chunks_by_map_kernel",
     ],
     "convolution": [
+        "gcnAsmConv1x1WrW",
+        "naive_conv_ab_nonpacked_fwd_nchw_half_double_half",
+        "Im2d2Col",
         "sm80_xmma_fprop_implicit_gemm_indexed_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_stage3",
         "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>",
         "void im2col_kernel<float>(long, float const *)",
@@ -101,6 +107,7 @@ KERNELS = {
         "fused_recurrent_gated_delta_rule_fwd_kernel",
     ],
     "normalization": [
+        "void l2_norm_f32<32>",
         "void vllm::rms_norm_kernel<c10::BFloat16, 8, 2>",
         "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>",
         "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>",
@@ -118,6 +125,9 @@ KERNELS = {
         "_triton_mrope_forward",
     ],
     "pointwise": [
+        "void k_bin_bcast<&(op_add(float, float)), float, float, float>",
+        "Op2dTensorGeneric",
+        "MIOpenNeuronFwd",
         "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel<c10::BFloat16>, true>",
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>",
         "void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, &silu>",
@@ -125,12 +135,14 @@ KERNELS = {
         "loop_add_fusion_3",
     ],
     "embedding": [
+        "void k_get_rows_float<float, float>",
         "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned, 2, 2, -2, true>",
         "void at::native::vectorized_gather_kernel<16, long>",
         "split_embedding_codegen_forward_unweighted_kernel",
         "void fbgemm_gpu::permute_2D_data_kernel<int, long, float>",
     ],
     "softmax": [
+        "void soft_max_f32<true, 0, 0, float>",
         "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>",
         "void softmax_warp_forward<float, float, float, 10, false>",
         "triton_per_fused__softmax_1",
@@ -148,6 +160,7 @@ KERNELS = {
         "void tensorrt_llm::kernels::topKStage1<float, 256, 8>",
     ],
     "kv_cache": [
+        "void k_set_rows_quant<long, block_q8_0, 32>",
         "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>",
         "void vllm::reshape_and_cache_kernel<unsigned short, unsigned short>",
         "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16>",
@@ -161,6 +174,7 @@ KERNELS = {
         "store_kvcache",
     ],
     "quantization": [
+        "void quantize_mmq_q8_1<(mmq_q8_1_ds_layout)1>",
         "void vllm::scaled_fp8_quant_kernel<c10::BFloat16, c10::Float8_e4m3fn>",
         "void per_token_group_quant_8bit_kernel<__nv_bfloat16, __nv_fp8_e4m3>",
         "void tensorrt_llm::kernels::quantize_with_block_size<(BlockScaleQuantizationType)1, __nv_bfloat16, 16>",
@@ -187,6 +201,7 @@ KERNELS = {
         "void at::native::amp_update_scale_cuda_kernel(float *, int *)",
     ],
     "reduction": [
+        "void k_sum_rows_f32<float>",
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>",
         "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>",
         "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy>",
@@ -195,6 +210,9 @@ KERNELS = {
         "void at::native::(anonymous namespace)::max_pool_forward_nchw<float, int>",
     ],
     "copy": [
+        "__amd_rocclr_copyBuffer",
+        "__amd_rocclr_fillBufferAligned",
+        "void cpy_scalar<float>",
         "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)>",
         "void at::native::(anonymous namespace)::CatArrayBatchedCopy<c10::BFloat16, unsigned int, 2, 128, 1>",
         "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, (bool)0, (bool)1>(cudnn::ops::nchw2nhwc_params_t)",
