@@ -30,6 +30,10 @@ CASES = {
     "nccl": 600,
     "nvprof": 600,
     "nsys_jsonlines": 600,
+    "rocpd": 300,
+    "rpd": 300,
+    "rocprofv3_json": 400,
+    "rocprof_csv": 300,
 }
 PART = {
     "nsys_rep": 20,
@@ -45,6 +49,10 @@ PART = {
     "nccl": 8,
     "nvprof": 7,
     "nsys_jsonlines": 6,
+    "rocpd": 6,
+    "rpd": 6,
+    "rocprofv3_json": 8,
+    "rocprof_csv": 6,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
@@ -61,6 +69,10 @@ AT_ONCE = {
     "nccl": 300,
     "nvprof": 300,
     "nsys_jsonlines": 300,
+    "rocpd": 300,
+    "rpd": 300,
+    "rocprofv3_json": 300,
+    "rocprof_csv": 300,
 }
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 JsonPath: TypeAlias = tuple[str, ...]
 """The keys of the members that lead from the document to a value. Elements of arrays have no keys."""
-MAX_NESTED_MEMBERS = 1_000_000
+MAX_NESTED_MEMBERS, MAX_ARRAYS = 1_000_000, 1_000
+"""Maximum number of members outside the arrays that are read, and of these arrays. Each array is a batch of its own."""
 _NEXT_ELEMENT = re.compile(rb"[\s,]*([{\]])")
 _MAX_GAP_BYTES = 4096
 
@@ -56,6 +57,7 @@ class NestedDocument(Document):
         paths = [*arrays, *(tuple(name.split(".")) for name in layout.metadata_names)]
         self._parents = frozenset(path[:n] for path in paths for n in range(1, len(path)))
         self._open: list[tuple[str, bool]] = []
+        self._array_count = 0
 
     def advance_to_objects(self) -> bool:
         """Advance to the first object of the next array of objects. Return False if no such array follows.
@@ -86,6 +88,10 @@ class NestedDocument(Document):
         if path in self._arrays and first == b"[":
             self._sandbox.offset += 1
             self.path, self.has_array = path, True
+            self._array_count += 1
+            if self._array_count > MAX_ARRAYS:
+                what = f"the file has more than {MAX_ARRAYS:,} arrays of {self._format.noun}"
+                raise CorruptTraceError(what, path=self._path, hint=self._format.hint)
             return True
         if path in self._parents and first in (b"{", b"["):
             self._sandbox.offset += 1
