@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from tracekit.readers.common.columns import DICTIONARY, compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
+from tracekit.readers.common.protobuf.fields import join_strings_by_row
 from tracekit.readers.tensorflow import distinct, values
-from tracekit.readers.tensorflow.fields import build_string_column, compute_field_spans, join_strings_by_row
+from tracekit.readers.tensorflow.fields import build_string_column, compute_field_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

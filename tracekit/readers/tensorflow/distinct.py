@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode, find_occurrences
+from tracekit.readers.common.protobuf.fields import join_strings_by_row
 from tracekit.readers.tensorflow import values
 from tracekit.readers.tensorflow.fields import (
     compute_field_spans,
-    join_strings_by_row,
     slice_bytes_or_empty,
     slice_strings,
 )

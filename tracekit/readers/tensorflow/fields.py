@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import convert_to_strings
-from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, extract_strings
 
 if TYPE_CHECKING:
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 MAX_GRAPH_BYTES = (1 << 31) - (1 << 23)
 """Maximum size of a graph in bytes, which is slightly less than the maximum size of a protobuf message."""
-JOIN_BATCH_ROWS = 1 << 16
 
 
 def load_buffer(data: bytes | memoryview) -> Buffer:
@@ -90,28 +87,3 @@ def compute_field_spans(field: Field | None, row_count: int) -> tuple[Int64Array
     field.spans()
     starts, stops = field.values.view(np.int64), field.stops
     return starts, starts if stops is None else stops
-
-
-def join_strings_by_row(row_count: int, owners: Int64Array, strings: pa.Array, brackets: str) -> pa.ChunkedArray:
-    """Join the strings of each row with commas, and enclose the result in brackets. Rows without strings become null.
-
-    Args:
-        row_count: Number of rows.
-        owners: Row number of each string, in ascending order.
-        strings: The strings to join.
-        brackets: The opening and the closing bracket.
-
-    Raises:
-        Damage: The result is too large for an Arrow array.
-    """
-    batches = [pa.array([], pa.string())]
-    for first in range(0, row_count, JOIN_BATCH_ROWS):
-        edges = np.searchsorted(owners, np.arange(first, min(row_count, first + JOIN_BATCH_ROWS) + 1))
-        empty = np.append(edges[1:] == edges[:-1], False)
-        offsets = pa.array((edges - edges[0]).astype(np.int32), mask=empty)
-        lists = pa.ListArray.from_arrays(offsets, strings.slice(edges[0], edges[-1] - edges[0]))
-        try:
-            batches.append(pc.binary_join_element_wise(brackets[0], pc.binary_join(lists, ","), brackets[1], ""))
-        except pa.ArrowInvalid as e:
-            raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow string array") from e
-    return pa.chunked_array(batches, pa.string())

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.protobuf.decoding import decode
+from tracekit.readers.common.protobuf.fields import read_strings
 from tracekit.readers.xplane.hosts import convert_to_frame
-from tracekit.readers.xplane.space import read_strings
 from tracekit.readers.xplane.values import METADATA_VALUES, EventValues
 from tracekit.readers.xplane.viewer import ViewerPlane
 

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.common.columns import build_number_array, convert_to_strings
+from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.json.stream import Stream
-from tracekit.readers.common.protobuf.decoding import Buffer, Occurrences, decode, extract_strings, find_occurrences
+from tracekit.readers.common.protobuf.decoding import Buffer, Occurrences, decode, find_occurrences
+from tracekit.readers.common.protobuf.fields import read_integers, read_spans, read_strings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
+    from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
     from tracekit.system.files import InputFile
 
 MAX_FILE_BYTES = (1 << 31) - (1 << 23)
@@ -40,37 +41,6 @@ _EVENT_BYTES, _LINE_BYTES, _METADATA_BYTES = 192, 512, 256
 """Bytes of memory to reserve per event, line and name."""
 _MAX_TIME = 1 << 62
 _PS_PER_NS = 1000
-
-
-def read_integers(fields: Mapping[int, Field], number: int, rows: int) -> tuple[Int64Array, Mask]:
-    """Return an integer field of many messages, and a mask of the messages that have it. Missing values are 0.
-
-    Raises:
-        Damage: The field contains bytes instead of numbers.
-    """
-    field = fields.get(number)
-    if field is None:
-        return np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-    if field.stops is not None:
-        raise Damage(f"field {number} holds bytes instead of a number")
-    valid = np.ones(rows, np.bool_) if field.valid is None else field.valid
-    return np.where(valid, field.values, np.uint64(0)).view(np.int64), valid
-
-
-def read_strings(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
-    """Return a string field of many messages, null where it is missing. Invalid UTF-8 is replaced.
-
-    Raises:
-        Damage: The field contains numbers instead of bytes.
-    """
-    if field is None:
-        return pa.nulls(rows, pa.string())
-    starts, stops = field.spans()
-    strings = convert_to_strings(extract_strings(buffer.data, np.stack((starts, stops), axis=1).reshape(-1)))[0]
-    if field.valid is None:
-        return strings
-    positions = np.cumsum(field.valid) - 1
-    return strings.take(build_number_array(np.maximum(positions, 0), field.valid))
 
 
 class Names(NamedTuple):
@@ -288,19 +258,6 @@ class Plane:
         names = self.event_names.look_up(ids, np.ones(rows, np.bool_))
         events = EventBatch(encoded, encoded.rows, origin + start, origin + end, durations > 0, names)
         return events.take(np.flatnonzero(~is_sum)) if is_sum.any() else events
-
-
-def read_spans(fields: Mapping[int, Field], number: int, rows: int) -> tuple[Int64Array, Int64Array, Mask]:
-    """Return the start and end offsets of a field of many messages, and a mask of the messages that have it.
-
-    Raises:
-        Damage: The field contains numbers instead of bytes.
-    """
-    field = fields.get(number)
-    if field is None:
-        return np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-    starts, stops = field.compute_byte_ranges()
-    return starts, stops, np.ones(rows, np.bool_) if field.valid is None else field.valid
 
 
 class Space(NamedTuple):

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import build_number_array, compact_dictionary
 from tracekit.readers.common.protobuf.decoding import Occurrences, decode, find_occurrences
-from tracekit.readers.xplane.space import METADATA_NAME, read_integers, read_spans, read_strings
+from tracekit.readers.common.protobuf.fields import read_integers, read_spans, read_strings
+from tracekit.readers.xplane.space import METADATA_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -336,8 +336,50 @@ def find_occurrences(
     return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]
 
 
+def find_complete_occurrences(buffer: Buffer, size: int, field: int) -> tuple[Occurrences, int]:
+    """Find the occurrences of a length-delimited field in a message that is not complete yet.
+
+    Args:
+        buffer: Buffer that begins with the message.
+        size: Number of bytes of the message that are in the buffer.
+        field: Number of the field.
+
+    Returns:
+        The occurrences in the bytes of all complete fields, and the offset of the end of these fields.
+
+    Raises:
+        Damage: A field has an unknown wire type.
+    """
+    table = buffer.bytes(SLOTS, FIELDS)
+    table[:] = 0
+    table[field] = 1
+    end, batches = size, [_NO_OCCURRENCES]
+    try:
+        for batch in _find_occurrence_batches(buffer, np.zeros(1, np.int64), np.full(1, size)):
+            batches.append(batch)  # noqa: PERF402 - the batches before an error are kept
+    except _IncompleteFieldError as e:
+        end = e.offset
+    rows, begins, ends, _ = (np.concatenate(column) for column in zip(*batches, strict=True))
+    return Occurrences(rows, begins, ends), end
+
+
+class _IncompleteFieldError(Damage):
+    """Error that is raised if a field extends beyond the end of its message.
+
+    Attributes:
+        offset: Offset of the field.
+    """
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
 def _find_occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_OccurrenceBatch]:
-    """Yield the message indices, start offsets, end offsets and field indices of the occurrences, in batches."""
+    """Yield the message indices, start offsets, end offsets and field indices of the occurrences, in batches.
+
+    The occurrences before a field that extends beyond the end of its message are yielded before the error.
+    """
     for first in range(0, len(starts), MAX_ROWS_OF_OCCURRENCES):
         rows = min(MAX_ROWS_OF_OCCURRENCES, len(starts) - first)
         after = SCRATCH + _BYTES_PER_MESSAGE * rows
@@ -348,12 +390,13 @@ def _find_occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Arr
         arrays = dict(zip(("starts", "stops", "rows", "begins", "ends", "slots"), at, strict=True))
         result = buffer.call("occurrences", messages=rows, limit=buffer.size, capacity=room, **arrays)
         while True:
-            if result not in (0, FULL):
-                offset = max(0, buffer.parameter("occurrences", "offset") - BUFFER)
-                raise Damage(f"{format_error_message(result)} (offset {offset} of {buffer.size})")
             n = buffer.parameter("occurrences", "count")
             numbers = [buffer.array(place, n, np.uint32).astype(np.int64) for place in at[2:5]]
             yield numbers[0] + first, numbers[1], numbers[2], buffer.bytes(at[5], n).copy()
+            if result not in (0, FULL):
+                offset = max(0, buffer.parameter("occurrences", "offset") - BUFFER)
+                message = f"{format_error_message(result)} (offset {offset} of {buffer.size})"
+                raise _IncompleteFieldError(message, offset) if result == OVERRUN else Damage(message)
             if not result:
                 break
             result = buffer.call("occurrences")
