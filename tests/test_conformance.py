@@ -43,6 +43,7 @@ FORMATS = {
     ".pickle": "memory-snapshot",
     ".nvvp": "nvprof",
     ".jsonlines": "nsys-jsonlines",
+    ".pftrace": "perfetto",
     ".gz": "kineto",
     ".db": "rocpd",
     ".rpd": "rpd",
@@ -193,7 +194,7 @@ def test_exported_twice_it_is_the_same_bytes(
 
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
 def test_cut_short_it_is_our_error(capture: Path, tmp_path: Path, keep: float) -> None:
-    if capture.suffix in (".gz", ".json", ".jsonl"):
+    if capture.suffix in (".gz", ".json", ".jsonl", ".pftrace"):
         pytest.skip("read as far as it goes, with a warning: tests/readers/test_kineto.py, test_nccl.py")
     cut = tmp_path / f"cut{capture.suffix}"
     if capture in FOLDERS:

@@ -22,6 +22,7 @@ FILES = {
     "graphdef": ["tensorflow/network.pb", "tensorflow/network.pbtxt"],
     "tfevents": ["tensorflow/runs"],
     "xplane": ["xplane/tpu.xplane.pb", "xplane/train.xplane.pb", "xplane/train.trace.json.gz"],
+    "perfetto": ["perfetto/slices.pftrace"],
     "chrome-trace": ["chrome_trace/slices.json"],
     "rocpd": ["rocm/train_results.db"],
     "rpd": ["rocm/train.rpd"],

@@ -15,8 +15,6 @@ EXPORTED = "Hint: read the capture from which it was exported"
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("t.pftrace", "this is a Perfetto trace, which tracekit writes but cannot read"),
-        ("t.pftrace.gz", "this is a Perfetto trace, which tracekit writes but cannot read"),
         ("t.html", "this is an HTML page, not a profile"),
         ("t", "this is a folder of CSV files, which tracekit writes but cannot read"),
     ],

@@ -132,7 +132,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "rocprof-compute": (b"Dispatch_ID,Kernel_Name,GPU_ID\n0,f,1\n", "a CSV file of ROCm Compute Profiler"),
     "TraceLens": (b"type,time ms,percent\nbusy,1,2\n", "a CSV table of TraceLens"),
     "perf": (b"PERFILE2" + bytes(90), "a recording of Linux perf"),
-    "Perfetto": (packet(b"\x32\x02\x08\x01") + packet(b"\x18\x03\x50\x01"), "a Perfetto trace, which tracekit writes"),
+    "Perfetto": (packet(b"\x32\x02\x08\x01") + packet(b"\x18\x03\x50\x01"), "a Perfetto trace"),
     "Excel": (archive("[Content_Types].xml", "xl/workbook.xml"), "an Office document, such as an Excel workbook"),
     "checkpoint": (archive("model/data.pkl", "model/byteorder"), "a file of torch.save"),
     "NumPy archive": (archive("a.npy"), "a NumPy archive"),
@@ -148,9 +148,9 @@ CASES: dict[str, tuple[bytes, str]] = {
 }
 
 
-CHROME_TRACES = {name: case for name, case in CASES.items() if case[1].startswith(CHROME)}
+TRACES = {name: case for name, case in CASES.items() if case[1].startswith((CHROME, "a Perfetto trace"))}
 """Traces that are read as far as they have events with times."""
-UNREAD = [name for name in CASES if name not in CHROME_TRACES]
+UNREAD = [name for name in CASES if name not in TRACES]
 
 
 def error_of(path: Path) -> UnknownFormatError:
@@ -186,14 +186,13 @@ def test_the_program_is_named_in_a_gzip_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file.json.gz"
     path.write_bytes(gzip.compress(content))
     error = error_of(path)
-    prefix = "this is " if what.startswith("a Perfetto") else "this is a gzip file that contains "
-    assert error.message.startswith(prefix + what)
+    assert error.message.startswith(f"this is a gzip file that contains {what}")
     assert leads_somewhere(error.message, error.hint)
 
 
-@pytest.mark.parametrize("name", CHROME_TRACES)
+@pytest.mark.parametrize("name", TRACES)
 def test_a_chrome_trace_is_named_and_detected(name: str, tmp_path: Path) -> None:
-    content, what = CHROME_TRACES[name]
+    content, what = TRACES[name]
     path = tmp_path / "file"
     for data in (content, gzip.compress(content)):
         path.write_bytes(data)

@@ -17,6 +17,7 @@ PACKAGES = (
     *("readers.tensorflow", "readers.tfevents", "readers.graphdef", "exporters.tfevents"),
     *("readers.chrome_trace", "readers.memory_snapshot"),
     *("readers.nvprof",),
+    *("readers.pftrace",),
 )
 ENTRY_POINTS = [
     importlib.metadata.EntryPoint("graphdef", "tracekit.readers.graphdef:READER", "tracekit.readers"),

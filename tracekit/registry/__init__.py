@@ -60,6 +60,7 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "memory-snapshot": ("tracekit.readers.memory_snapshot", (".pickle", ".pkl")),
     "nccl": ("tracekit.readers.nccl", (".pickle", ".pkl", ".jsonl", ".log", ".json", ".gz")),
     "nvprof": ("tracekit.readers.nvprof", (".nvvp", ".nvprof", ".sqlite", ".db")),
+    "perfetto": ("tracekit.readers.pftrace", (".pftrace", ".gz")),
     "graphdef": ("tracekit.readers.graphdef", (".pb", ".pbtxt", ".meta")),
     "tfevents": ("tracekit.readers.tfevents", ()),
     "parquet": ("tracekit.readers.parquet", (".parquet",)),

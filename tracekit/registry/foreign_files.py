@@ -24,7 +24,7 @@ _SQLITE_BYTES = 1 << 18
 _SQLITE = b"SQLite format 3\x00"
 _GZIP = b"\x1f\x8b"
 _SHOWN_TABLES = 5
-_PERFETTO = "a Perfetto trace, which tracekit writes but cannot read"
+_PERFETTO = "a Perfetto trace"
 _UNPACK_HINT = "decompress it first: gunzip FILE"
 
 
@@ -257,7 +257,7 @@ def describe_content(head: bytes, tail: bytes = b"") -> FileDescription | None:
     if _JSON_START.match(head):
         return _describe_json(head, tail)
     if _is_perfetto_trace(head):
-        return FileDescription(_PERFETTO, f"read the capture from which it was exported, or {_PERFETTO_HINT}")
+        return FileDescription(_PERFETTO, f"choose the format perfetto with format= or --from, or {_PERFETTO_HINT}")
     return _match(_TEXTS, head) or _match(_BINARIES, head)
 
 

@@ -16,7 +16,7 @@ from tracekit.readers.chrome_trace.events import (
     OLD_END,
     get_phase_code,
 )
-from tracekit.readers.common.slices import NONE, match_slices
+from tracekit.readers.common.slices import NONE, match_slices, merge_json_objects_expr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,18 +94,8 @@ def _match(
     joined = begins.join(last, on="end", how="left", maintain_order="left")
     is_other = pl.col("end_thread").ne_missing(pl.col("thread_id")) & pl.col("end_thread").is_not_null()
     return joined.with_columns(
-        end_thread_id=pl.when(is_other).then("end_thread"), args=_merge_arguments_expr("args", "end_args")
+        end_thread_id=pl.when(is_other).then("end_thread"), args=merge_json_objects_expr("args", "end_args")
     ), int(matched.is_unmatched.sum())
-
-
-def _merge_arguments_expr(first: str, second: str) -> pl.Expr:
-    """Return the members of two JSON objects as one object. Either of them may be null."""
-    both = pl.concat_str(
-        pl.col(first).str.strip_chars_end(" \t\r\n").str.head(-1),
-        pl.lit(","),
-        pl.col(second).str.strip_chars_start(" \t\r\n").str.slice(1),
-    )
-    return pl.coalesce(both, first, second)
 
 
 def _take(columns: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 if TYPE_CHECKING:
     Int64Array = npt.NDArray[np.int64]
@@ -111,3 +112,13 @@ def _list_keys(codes: tuple[int, ...]) -> set[tuple[int, ...]]:
     for code in codes:
         keys = {(*key, value) for key in keys for value in (code, _ANY)}
     return keys
+
+
+def merge_json_objects_expr(first: str, second: str) -> pl.Expr:
+    """Return the members of two JSON objects as one object. Either of them may be null."""
+    both = pl.concat_str(
+        pl.col(first).str.strip_chars_end(" \t\r\n").str.head(-1),
+        pl.lit(","),
+        pl.col(second).str.strip_chars_start(" \t\r\n").str.slice(1),
+    )
+    return pl.coalesce(both, first, second)
