@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array, Mask
     from tracekit.readers.pftrace.interning import InternedData
-    from tracekit.readers.pftrace.strings import StringPool
+    from tracekit.readers.pftrace.strings import TextPool
 
 _NAME_IID, _BOOL, _UNSIGNED, _SIGNED, _DOUBLE, _TEXT, _POINTER = range(1, 8)
 _JSON, _NAME, _ENTRIES, _ELEMENTS, _TEXT_IID = 9, 10, 11, 12, 17
@@ -54,7 +54,7 @@ class Annotations(NamedTuple):
 class AnnotationDecoder:
     """Decoder of the annotations in a batch of packets."""
 
-    def __init__(self, buffer: Buffer, interned: InternedData, pool: StringPool, budget: Budget) -> None:
+    def __init__(self, buffer: Buffer, interned: InternedData, pool: TextPool, budget: Budget) -> None:
         self._buffer = buffer
         self._interned = interned
         self._pool = pool

@@ -14,7 +14,7 @@ from tracekit.readers.common.damage import Damage, convert_damage, warn_about_tr
 from tracekit.readers.common.json.heads import GZIP
 from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.pftrace import sniff
-from tracekit.readers.pftrace.events import TrackEventDecoder, SliceStream
+from tracekit.readers.pftrace.events import SliceStream, TrackEventDecoder
 from tracekit.readers.pftrace.exported import NAME_COLUMNS, ExportedEvents, find_stream_name, find_thread_name
 from tracekit.readers.pftrace.gpu import GpuEvents
 from tracekit.readers.pftrace.packets import PacketReader

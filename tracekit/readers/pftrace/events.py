@@ -15,7 +15,7 @@ from tracekit.readers.common.protobuf.fields import read_integers, read_spans
 from tracekit.readers.pftrace.annotations import AnnotationDecoder
 from tracekit.readers.pftrace.interning import CATEGORIES, EVENT_NAMES, Descriptors, InternedData, read_text_codes
 from tracekit.readers.pftrace.packets import DATA_FIELDS, TRACK_EVENT, UNKNOWN
-from tracekit.readers.pftrace.strings import NO_STRING, StringPool
+from tracekit.readers.pftrace.strings import NO_STRING, TextPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -204,7 +204,7 @@ class TrackEventDecoder:
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.pool = StringPool(budget)
+        self.pool = TextPool(budget)
         self.interned = InternedData(self.pool, budget)
         self.descriptors = Descriptors(self.pool, budget)
         self.tracks = TrackNumbers(budget)

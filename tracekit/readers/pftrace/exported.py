@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.protobuf.decoding import Int64Array
     from tracekit.readers.pftrace.annotations import Annotations
-    from tracekit.readers.pftrace.events import TrackEventDecoder, SliceStream, TrackEvents
+    from tracekit.readers.pftrace.events import SliceStream, TrackEventDecoder, TrackEvents
     from tracekit.readers.pftrace.packets import DecodedPackets
-    from tracekit.readers.pftrace.strings import StringColumns
-    from tracekit.readers.pftrace.tracks import MatchedEnds, DescribedTracks
+    from tracekit.readers.pftrace.strings import TraceStrings
+    from tracekit.readers.pftrace.tracks import DescribedTracks, MatchedEnds
 
 PROJECTION = "projection"
 
@@ -222,7 +222,7 @@ class ExportedEvents:
         )
 
     def build_tables(
-        self, tracks: DescribedTracks, ends: MatchedEnds, strings: StringColumns, shift_ns: int
+        self, tracks: DescribedTracks, ends: MatchedEnds, strings: TraceStrings, shift_ns: int
     ) -> dict[str, pl.DataFrame]:
         """Return the tables of the trace.
 
@@ -250,7 +250,7 @@ class ExportedEvents:
         columns: Mapping[str, Any],
         attributes: list[dict[str, Any]],
         tracks: DescribedTracks,
-        strings: StringColumns,
+        strings: TraceStrings,
         shift_ns: int,
     ) -> dict[str, pl.DataFrame]:
         frame = pl.DataFrame({name: pl.Series(values) for name, values in columns.items()})
@@ -303,7 +303,7 @@ class _TableRestorer:
     """Restores the columns of one table from the collected annotations of its events."""
 
     def __init__(
-        self, table: str, attributes: list[dict[str, Any]], ends: MatchedEnds, strings: StringColumns, shift_ns: int
+        self, table: str, attributes: list[dict[str, Any]], ends: MatchedEnds, strings: TraceStrings, shift_ns: int
     ) -> None:
         self._table = table
         self._attributes = attributes
@@ -321,9 +321,9 @@ class _TableRestorer:
         frame = frame.with_columns(self._time_exprs(frame)).with_columns(self._iterate_columns(frame))
         key = self._declared.names[0]
         frame = frame.sort(key)
-        kept = [name for name in self._declared.names if name in frame.columns]
-        required = [field.name for field in self._declared if not field.nullable and field.name in kept]
-        return frame.select(kept).drop_nulls(required)
+        present = [name for name in self._declared.names if name in frame.columns]
+        required = [field.name for field in self._declared if not field.nullable and field.name in present]
+        return frame.select(present).drop_nulls(required)
 
     def _track_column_exprs(self, numbers: pl.Series) -> list[pl.Expr]:
         """Return the columns that the descriptions of tracks contain, or else annotations."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Int64Array
     from tracekit.readers.pftrace.events import TrackEventDecoder
     from tracekit.readers.pftrace.packets import DecodedPackets
-    from tracekit.readers.pftrace.strings import StringColumns
+    from tracekit.readers.pftrace.strings import TraceStrings
 
 _EVENT_ID, _DURATION, _QUEUE_ID, _STAGE_ID, _CONTEXT, _SPECIFICATIONS = 1, 2, 3, 4, 5, 7
 _SUBMISSION, _GPU, _QUEUE_IID, _STAGE_IID, _NAME, _NAME_IID = 10, 11, 13, 14, 17, 20
@@ -150,7 +150,7 @@ class GpuEvents:
         keys = zip(gpus[chosen][specs.rows].tolist(), ids.tolist(), strict=True)
         self._counter_names |= dict(zip(keys, names.tolist(), strict=True))
 
-    def build_tables(self, strings: StringColumns) -> dict[str, pl.DataFrame]:
+    def build_tables(self, strings: TraceStrings) -> dict[str, pl.DataFrame]:
         """Return the tables of kernels, which are the render stages, and of GPU metrics and counters."""
         tables: dict[str, pl.DataFrame] = {}
         stages, counters = self._stages.finish(), self._counters.finish()
@@ -175,7 +175,7 @@ class GpuEvents:
             tables |= self._build_counters(counters, strings)
         return tables
 
-    def _build_counters(self, columns: dict[str, object], strings: StringColumns) -> dict[str, pl.DataFrame]:
+    def _build_counters(self, columns: dict[str, object], strings: TraceStrings) -> dict[str, pl.DataFrame]:
         frame = pl.DataFrame({name: pl.Series(values) for name, values in columns.items()})  # type: ignore[arg-type]
         keys, _codes = list(self._counter_names), list(self._counter_names.values())
         known = pl.DataFrame(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array
     from tracekit.readers.pftrace.packets import DecodedPackets
-    from tracekit.readers.pftrace.strings import StringPool
+    from tracekit.readers.pftrace.strings import TextPool
 
 CATEGORIES, EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES = 1, 2, 3, 29
 _TEXT_TABLES = (CATEGORIES, EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES)
@@ -45,7 +45,7 @@ class InternedData:
         stage_names: Names of the stages and queues of a GPU.
     """
 
-    def __init__(self, pool: StringPool, budget: Budget) -> None:
+    def __init__(self, pool: TextPool, budget: Budget) -> None:
         self.texts = {number: InternedTable() for number in _TEXT_TABLES}
         self.contexts = InternedTable()
         self.stage_names = InternedTable()
@@ -93,7 +93,7 @@ class Descriptors:
         threads: Process and thread of each sequence whose events state no track.
     """
 
-    def __init__(self, pool: StringPool, budget: Budget) -> None:
+    def __init__(self, pool: TextPool, budget: Budget) -> None:
         self.metadata: dict[str, str] = {}
         self.tracks = TableBuilder(_FEW_ROWS)
         self.names = TableBuilder(_FEW_ROWS)
@@ -214,9 +214,7 @@ class Descriptors:
             self.names.append({name: build_number_array(values[chosen]) for name, values in columns.items()})
 
 
-def read_text_codes(
-    pool: StringPool, buffer: Buffer, fields: Mapping[int, Field], number: int, rows: int
-) -> Int64Array:
+def read_text_codes(pool: TextPool, buffer: Buffer, fields: Mapping[int, Field], number: int, rows: int) -> Int64Array:
     """Return the code of the string in a field of each message, or ``NO_STRING``."""
     starts, stops, valid = read_spans(fields, number, rows)
     codes = np.full(rows, NO_STRING, np.int64)

@@ -81,7 +81,7 @@ class DecodedPackets(NamedTuple):
         return rows, starts[rows], stops[rows]
 
 
-class _Sequence(NamedTuple):
+class _SequenceState(NamedTuple):
     """The state of a sequence at the end of a batch.
 
     Attributes:
@@ -113,7 +113,7 @@ class PacketReader:
         self._stream = stream
         self._budget = budget
         self._numbers: dict[int, int] = {}
-        self._sequences: list[_Sequence] = []
+        self._sequences: list[_SequenceState] = []
         self._states = 0
         self._decompressed_bytes = self._compressed_bytes = 0
 
@@ -230,7 +230,7 @@ class PacketReader:
         for each in distinct.tolist():
             if each not in self._numbers:
                 self._numbers[each] = len(self._numbers)
-                self._sequences.append(_Sequence(self._states, is_known=False, clock=UNKNOWN, track=UNKNOWN))
+                self._sequences.append(_SequenceState(self._states, is_known=False, clock=UNKNOWN, track=UNKNOWN))
                 self._states += 1
         numbers: Int64Array = np.array([self._numbers[each] for each in distinct.tolist()], np.int64)[inverse]
         return numbers
@@ -278,7 +278,7 @@ class PacketReader:
         clocks = np.where(has_default, defaults[1][place], np.where(has_clear, UNKNOWN, clock))
         tracks = np.where(has_default, defaults[2][place], np.where(has_clear, UNKNOWN, track))
         for last in (np.append(firsts[1:], rows) - 1).tolist():
-            self._sequences[int(sequences[last])] = _Sequence(
+            self._sequences[int(sequences[last])] = _SequenceState(
                 int(states[last]), bool(is_known[last]), int(clocks[last]), int(tracks[last])
             )
         return states, is_known, clocks, tracks

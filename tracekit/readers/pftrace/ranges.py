@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Int64Array
-    from tracekit.readers.pftrace.events import TrackEventDecoder, SliceStream, TrackEvents
+    from tracekit.readers.pftrace.events import SliceStream, TrackEventDecoder, TrackEvents
     from tracekit.readers.pftrace.packets import DecodedPackets
-    from tracekit.readers.pftrace.strings import StringColumns
-    from tracekit.readers.pftrace.tracks import MatchedEnds, DescribedTracks
+    from tracekit.readers.pftrace.strings import TraceStrings
+    from tracekit.readers.pftrace.tracks import DescribedTracks, MatchedEnds
 
 _FEW_ROWS = 1 << 10
 _SOURCE = "Perfetto"
@@ -83,14 +83,14 @@ class ForeignEvents:
         rows = np.flatnonzero(mask)
         if len(rows):
             chosen = build_number_array(rows)
-            taken = {
+            values_of_rows = {
                 name: values if len(rows) == len(mask) else values.take(chosen) for name, values in columns.items()
             }
-            self._budget.reserve(sum(values.nbytes for values in taken.values()), 1, "bytes of events")
-            builder.append(taken)
+            self._budget.reserve(sum(values.nbytes for values in values_of_rows.values()), 1, "bytes of events")
+            builder.append(values_of_rows)
 
     def build_tables(
-        self, tracks: DescribedTracks, ends: MatchedEnds, strings: StringColumns
+        self, tracks: DescribedTracks, ends: MatchedEnds, strings: TraceStrings
     ) -> dict[str, pl.DataFrame]:
         """Return the tables of ranges, marks and counters."""
         ranges, marks, counters, of_ends = (
@@ -112,7 +112,7 @@ def _build_ranges(
     of_ends: Mapping[str, Any],
     tracks: DescribedTracks,
     ends: MatchedEnds,
-    strings: StringColumns,
+    strings: TraceStrings,
 ) -> pl.DataFrame:
     frame = _to_frame(columns)
     positions = frame["position"].to_numpy()
@@ -135,7 +135,7 @@ def _build_ranges(
     return described.with_columns(kind).rename({"time": "start_ns"})
 
 
-def _describe(frame: pl.DataFrame, tracks: DescribedTracks, strings: StringColumns) -> pl.DataFrame:
+def _describe(frame: pl.DataFrame, tracks: DescribedTracks, strings: TraceStrings) -> pl.DataFrame:
     """Return events with the columns of ranges and marks. The domain of an event is its track if it is no thread."""
     numbers = frame["track"].to_numpy()
     names = np.where(tracks.is_thread, NO_STRING, tracks.names)
@@ -152,7 +152,7 @@ def _describe(frame: pl.DataFrame, tracks: DescribedTracks, strings: StringColum
     )
 
 
-def _number_domains(tracks: DescribedTracks, strings: StringColumns) -> Int64Array:
+def _number_domains(tracks: DescribedTracks, strings: TraceStrings) -> Int64Array:
     """Return the number of the domain of each track: 0 for threads, and else one per name of a track."""
     names = strings.build(np.where(tracks.is_thread, NO_STRING, tracks.names))
     order = {text: nth for nth, text in enumerate(sorted(names.dictionary.to_pylist()), 1)}
@@ -165,7 +165,7 @@ def _build_ids(ids: Int64Array, is_known: np.ndarray, numbers: Int64Array) -> pl
     return pl.Series(build_number_array(ids[numbers], is_known[numbers]))
 
 
-def _build_counters(frame: pl.DataFrame, tracks: DescribedTracks, strings: StringColumns) -> pl.DataFrame:
+def _build_counters(frame: pl.DataFrame, tracks: DescribedTracks, strings: TraceStrings) -> pl.DataFrame:
     """Return the values of counters. Differences are summed up in the order of the file.
 
     The sum starts anew when the sequence of the values clears its state.

@@ -22,7 +22,7 @@ _LARGE = 1 << 31
 _STRING_BYTES = 64
 
 
-class StringPool:
+class TextPool:
     """All strings of a trace. Each has a code, and equal strings of different batches may have different codes."""
 
     def __init__(self, budget: Budget) -> None:
@@ -63,14 +63,14 @@ class StringPool:
         texts: list[str] = pa.chunked_array(self._parts, pa.string()).take(pa.array(codes, pa.int64())).to_pylist()
         return texts
 
-    def get_columns(self) -> StringColumns:
+    def get_columns(self) -> TraceStrings:
         """Return the columns of strings that codes stand for. No string may be added afterwards."""
         strings = pa.chunked_array(self._parts, pa.string()).combine_chunks()
         distinct = strings.unique()
-        return StringColumns(distinct, pc.index_in(strings, distinct).to_numpy().astype(np.int64))
+        return TraceStrings(distinct, pc.index_in(strings, distinct).to_numpy().astype(np.int64))
 
 
-class StringColumns:
+class TraceStrings:
     """The strings of a trace, as dictionary columns.
 
     Attributes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
     from tracekit.readers.pftrace.events import SliceStream
     from tracekit.readers.pftrace.interning import Descriptors
-    from tracekit.readers.pftrace.strings import StringColumns
+    from tracekit.readers.pftrace.strings import TraceStrings
 
 _MAX_DEPTH = 64
 _EVENTS_AT_ONCE = 1 << 21
@@ -45,7 +45,7 @@ class DescribedTracks:
         frame: The descriptors of all tracks.
     """
 
-    def __init__(self, descriptors: Descriptors, keys: Sequence[int | tuple[int, ...]], strings: StringColumns) -> None:
+    def __init__(self, descriptors: Descriptors, keys: Sequence[int | tuple[int, ...]], strings: TraceStrings) -> None:
         self.frame = _merge(descriptors)
         self._strings = strings
         self._rows = dict(zip(self.frame["uuid"].to_list(), range(self.frame.height), strict=True))
