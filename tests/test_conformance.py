@@ -29,6 +29,7 @@ TRACES = [
     *sorted((FIXTURES / "kineto").glob("*.json.gz")),
     *sorted((FIXTURES / "xplane").glob("*.xplane.pb")),
     FIXTURES / "chrome_trace" / "slices.json",
+    FIXTURES / "perfetto" / "slices.pftrace",
     FIXTURES / "rocm" / "train_results.db",
     FIXTURES / "rocm" / "train.rpd",
     *sorted((FIXTURES / "memory_snapshot").glob("*.pickle")),
