@@ -15,7 +15,7 @@ from tracekit.readers.common.json.heads import GZIP
 from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.pftrace import sniff
 from tracekit.readers.pftrace.events import SliceStream, TrackEventDecoder
-from tracekit.readers.pftrace.exported import NAME_COLUMNS, ExportedEvents, find_stream_name, find_thread_name
+from tracekit.readers.pftrace.exported import NAME_COLUMNS, RestoredEvents, find_stream_name, find_thread_name
 from tracekit.readers.pftrace.gpu import GpuEvents
 from tracekit.readers.pftrace.packets import PacketReader
 from tracekit.readers.pftrace.ranges import ForeignEvents
@@ -90,22 +90,22 @@ class PerfettoCapture(Capture):
         """
         decoder, slices = TrackEventDecoder(budget), SliceStream()
         gpu = GpuEvents(decoder, budget)
-        collector: ExportedEvents | ForeignEvents | None = None
+        collector: RestoredEvents | ForeignEvents | None = None
         for batch in packets.iterate_batches():
             events = decoder.decode(batch)
             if collector is None:
                 is_exported = decoder.descriptors.metadata.get("producer") == PRODUCER
-                collector = ExportedEvents(decoder, slices) if is_exported else ForeignEvents(decoder, slices, budget)
+                collector = RestoredEvents(decoder, slices) if is_exported else ForeignEvents(decoder, slices, budget)
             decoder.count_extras(events)
             collector.add(batch, events)
             gpu.add(batch)
-        self.is_exported = isinstance(collector, ExportedEvents)
+        self.is_exported = isinstance(collector, RestoredEvents)
         self._metadata = decoder.descriptors.metadata
         strings = decoder.pool.get_columns()
         tracks, ends = DescribedTracks(decoder.descriptors, decoder.tracks.keys, strings), match_stream(slices)
         shift_ns = _parse_integer(self._metadata.get("shift_ns")) or 0 if self.is_exported else 0
         self._tables: dict[str, pl.DataFrame] = {}
-        if isinstance(collector, ExportedEvents):
+        if isinstance(collector, RestoredEvents):
             self._tables = collector.build_tables(tracks, ends, strings, shift_ns)
         elif collector is not None:
             self._tables = collector.build_tables(tracks, ends, strings)

@@ -119,7 +119,7 @@ class _NamedAnnotations(NamedTuple):
     numbers: Int64Array
 
 
-class ExportedEvents:
+class RestoredEvents:
     """Collector of the events of a trace that tracekit wrote."""
 
     def __init__(self, decoder: TrackEventDecoder, slices: SliceStream) -> None:
