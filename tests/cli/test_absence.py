@@ -269,6 +269,9 @@ def test_commands_fit_the_format() -> None:
     assert (find_recording_command("kernels", "kineto") or "").startswith("torch.profiler.profile(activities=")
     assert find_recording_command("stacks", "kineto") == "torch.profiler.profile(with_stack=True)"
     assert find_recording_command("devices", "kineto") is None
+    assert find_recording_command("nvtx_ranges", "rocpd") == "rocprofv3 --marker-trace, with ranges of ROCTX"
+    assert find_recording_command("mpi_calls", "xplane") == "jax.profiler.trace"
+    assert find_recording_command("ncu_launches", "rpd") == find_recording_command("ncu_launches", "nsys-rep")
 
 
 def test_the_page_of_a_recipe_states_why_it_is_empty(run: Run, tmp_path: Path) -> None:

@@ -23,12 +23,6 @@ COMPUTED_TABLES: Mapping[str, Sequence[str]] = {
 """The recorded tables from which computed tables result, by name."""
 _OVERHEADS = ("overheads", "cuda_overheads")
 """Tables that profilers also record if no option selects them."""
-_KINETO_OPTIONS = {
-    "memory_events": "torch.profiler.profile(profile_memory=True)",
-    "stacks": "torch.profiler.profile(with_stack=True)",
-    "python_samples": "torch.profiler.profile(with_stack=True)",
-}
-_KINETO_DEFAULT = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 MAX_CLASSES = 10
 """Maximum number of classes of undecoded events that a sentence names."""
 MAX_NAME_LENGTH = 80
@@ -259,9 +253,10 @@ def _format_class(name: str, count: int) -> str:
 def find_recording_command(table: str, format_name: str) -> str | None:
     """Return the command or function that records a table in captures of a format, or None if there is none."""
     recorded_by = schemas.table(table).recorded_by
-    if format_name == "kineto" and (recorded_by or "").startswith("nsys"):
-        return _KINETO_OPTIONS.get(table, _KINETO_DEFAULT)
-    return recorded_by
+    profiler = next((p for p in schemas.load_profilers() if format_name in p["formats"]), None)
+    if profiler is None or not (recorded_by or "").startswith("nsys"):
+        return recorded_by
+    return str(profiler["tables"].get(table, profiler["default"]))
 
 
 def create_recording_hint(tables: Sequence[str], format_name: str) -> str | None:

@@ -441,6 +441,12 @@ def load_serving_annotations() -> Mapping[str, Any]:
     return _load_rules("serving_annotations")
 
 
+def load_profilers() -> Sequence[Mapping[str, Any]]:
+    """Return how profilers other than Nsight Systems record data, as ``schemas/profilers.toml`` declares it."""
+    profilers: Sequence[Mapping[str, Any]] = _load_rules("profilers")["profilers"]
+    return profilers
+
+
 def _load_rules(file: str) -> Mapping[str, Any]:
     rules: Mapping[str, Any] = _load_compiled_schemas()["rules"][file]
     return rules

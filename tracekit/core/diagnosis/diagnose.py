@@ -51,6 +51,7 @@ from tracekit.core.diagnosis.ranks import (
     predict_job,
     profile_process,
 )
+from tracekit.core.diagnosis.recording import GRAPH_NODES, RECORD_NODES, find_command
 from tracekit.core.diagnosis.replay import CpuScales, ModelReplay, ReplayError, create_unedited
 from tracekit.core.diagnosis.steady_steps import Basis, build_steady_models, list_steady_models, measure_steps
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
@@ -229,7 +230,7 @@ def _choose_recording(rollup: Rollup) -> str:
     domains = rollup.measures.ops.frames("nvtx_ranges").select("domain").unique().collect()["domain"].cast(pl.String)
     if domains.is_in(_DOMAINS_OF_PYTORCH).any():
         return "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
-    return "nsys profile --trace=cuda,nvtx"
+    return find_command(rollup.measures.ops.frames, "kernels", "nsys profile --trace=cuda,nvtx")
 
 
 def _explain_compilation(rollup: Rollup) -> Why | None:
@@ -594,7 +595,7 @@ def list_notes(
     if opaque > _OPAQUE_SHARE:
         yield (
             f"{opaque:.0%} of the step is spent in CUDA graphs that were recorded as a whole, so nothing in them can "
-            "be explained: record with nsys profile --cuda-graph-trace=node"
+            f"be explained: record with {find_command(model.events.frames, GRAPH_NODES, RECORD_NODES)}"
         )
     if (measured := inspection.measured) is not None and not measured.measured_kernels.any():
         yield "no kernel of the steady steps matches a result of Nsight Compute"

@@ -16,6 +16,7 @@ from tracekit.core.diagnosis import causes
 from tracekit.core.diagnosis.answer import MIN_SAVING, CauseOfTime, Evidence, Place, Saving
 from tracekit.core.diagnosis.cures import LIKELY, apply_cures
 from tracekit.core.diagnosis.ledger import find_idle_times, list_part_names
+from tracekit.core.diagnosis.recording import find_command
 from tracekit.core.diagnosis.replay import RECORDED
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 
 NAME = "gpu_idle_unexplained"
 _TABLES_OF_SAMPLES = {
-    "cpu_samples": "samples of the CPU (nsys profile --sample=process-tree)",
-    "osrt_calls": "calls of the operating system (nsys profile --trace=cuda,nvtx,osrt)",
-    "python_samples": "Python stacks (nsys profile --python-sampling=true, or with_stack=True in PyTorch)",
+    "cpu_samples": ("samples of the CPU", "nsys profile --sample=process-tree"),
+    "osrt_calls": ("calls of the operating system", "nsys profile --trace=cuda,nvtx,osrt"),
+    "python_samples": ("Python stacks", "nsys profile --python-sampling=true, or with_stack=True in PyTorch"),
 }
 _RANGES = "NVTX ranges in the code that runs in this time"
 
@@ -101,11 +102,11 @@ def list_missing_records(inspection: Inspection) -> Iterator[str]:
     """Yield what was not recorded and would show what the CPU does."""
     events = inspection.model.events
     if events.calls.is_empty():
-        yield "API calls (nsys profile --trace=cuda,nvtx)"
+        yield f"API calls ({find_command(events.frames, 'api_calls', 'nsys profile --trace=cuda,nvtx')})"
     count = 0
-    for table, record in _TABLES_OF_SAMPLES.items():
+    for table, (noun, command) in _TABLES_OF_SAMPLES.items():
         if events.frames(table).select("process_id").collect().is_empty():
             count += 1
-            yield record
+            yield f"{noun} ({find_command(events.frames, table, command)})"
     if not count:
         yield _RANGES

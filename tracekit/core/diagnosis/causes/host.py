@@ -14,6 +14,7 @@ from tracekit.core.diagnosis.inspection import LOCK_CALLS
 from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import MIN_STEPS, find_steps
 from tracekit.core.diagnosis.operations import LONG_NS, NO_WAIT, PAUSE
+from tracekit.core.diagnosis.recording import find_command
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration, shorten_middle
 
@@ -435,7 +436,8 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
         cure.evidence += f"; {gil:.0%} of the samples wait for the GIL of Python, which another thread holds"
     if not inspection.names_pauses:
         is_trace = inspection.scales is SCALES_OF_PYTORCH
-        cure.missing = f"what the CPU does in the pauses: {_RECORD_STACKS if is_trace else _RECORD_SAMPLES}"
+        samples = find_command(inspection.model.events.frames, "cpu_samples", _RECORD_SAMPLES)
+        cure.missing = f"what the CPU does in the pauses: {_RECORD_STACKS if is_trace else samples}"
     return cure
 
 

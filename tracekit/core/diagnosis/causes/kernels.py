@@ -9,6 +9,7 @@ import numpy as np
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import COMPUTE, NUMBERS, select_classes
 from tracekit.core.diagnosis.rates import MOVING
+from tracekit.core.diagnosis.recording import GRAPH_NODES, RECORD_NODES, find_command
 from tracekit.core.ncu.roofline import NEAR_PEAK
 from tracekit.core.work.roofline import AT_ROOFLINE, GOOD_SHARE
 from tracekit.registry.analyses import REPORT, get_analysis
@@ -483,5 +484,5 @@ def opaque_graph(inspection: Inspection) -> Iterator[Cure]:
         f"{total / model.duration_ns:.0%} of the step is spent in CUDA graphs that were recorded as a whole, so their "
         "kernels are unknown"
     )
-    cure.missing = "nsys profile --cuda-graph-trace=node"
+    cure.missing = find_command(inspection.model.events.frames, GRAPH_NODES, RECORD_NODES)
     yield cure
