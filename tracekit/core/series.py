@@ -148,6 +148,29 @@ def compute_frame_in_blocks(compute: Callable[[slice], pl.DataFrame], row_count:
     return pl.DataFrame([sorting.create_series(column[:count]).alias(name) for name, column in columns.items()])
 
 
+def map_frame_blocks(compute: Callable[[slice], pl.DataFrame], row_count: int) -> pl.DataFrame:
+    """Compute a frame block by block, and return it with large blocks in temporary files.
+
+    Unlike ``compute_frame_in_blocks``, this function is for columns of any type, and for any number of rows per block.
+    """
+    if row_count <= sorting.BLOCK_ROWS:
+        return compute(slice(0, row_count))
+    blocks = [spill_frame(compute(block)) for block in sorting.iterate_row_blocks(row_count)]
+    return pl.concat(blocks, rechunk=False)
+
+
+def sort_frame(frame: pl.DataFrame, *keys: npt.NDArray[Any]) -> pl.DataFrame:
+    """Sort a frame by one or more arrays of integers, and return it with large columns in temporary files.
+
+    Rows with equal keys keep their order. Each column of the result has a single chunk.
+    """
+    order = sorting.sort_rows(*keys).order
+    if order is None:
+        return spill_frame(frame)
+    rows = sorting.create_series(order)
+    return pl.DataFrame([spill_series(column.gather(rows)) for column in frame.iter_columns()])
+
+
 def gather_in_blocks(values: pl.Series, row_numbers: pl.Series) -> pl.Series:
     """Return the values in the rows with the given numbers, which may be null, like ``Series.gather``.
 

@@ -24,7 +24,7 @@ from tracekit.core.ops.attach import (
 )
 from tracekit.core.ops.dialect import INSTANCE, Dialect, DialectTables, Timeline
 from tracekit.core.relations import LAUNCH
-from tracekit.core.series import map_categories_expr, spill_frame, string_ranks_expr
+from tracekit.core.series import map_categories_expr, map_frame_blocks, spill_frame, string_ranks_expr
 from tracekit.errors import UnknownFormatError, create_choices_hint
 from tracekit.system.threads import unlocked_property
 
@@ -176,7 +176,9 @@ def _attribute_calls_to_instances(
         inside = find_instances_of_launches(calls, timeline_instances)
         moved = calls.with_columns(instance=inside).filter(inside.is_not_null())
         calls = calls.with_columns(pl.lit(None, pl.Int64).alias(LAUNCH)).filter(inside.is_null())
-    api_calls = calls.unique("call", keep="first", maintain_order=True)
+    is_first = calls["call"] != calls["call"].shift(1)  # pairs of one call follow each other
+    is_first = is_first.fill_null(value=True)
+    api_calls = map_frame_blocks(lambda block: calls[block].filter(is_first[block]), calls.height)
     has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
     owner = find_instances_of_calls(has_work, timeline_instances).with_columns(row=pl.int_range(pl.len()))
     roots = api_calls.filter(owner["root_call"] == owner["row"]).sort("call_id", descending=True)
@@ -186,7 +188,12 @@ def _attribute_calls_to_instances(
     unassociated = numbers.gather(owner["root_call"]).alias("unassociated")
     instance = owner.select(pl.coalesce("instance", unassociated)).to_series()
     instances = pl.concat([timeline_instances, _build_unassociated_instances(roots)])
-    with_instance = calls.with_columns(instance=instance.gather(calls["call"])).drop_nulls("instance")
+
+    def add_instances(block: slice) -> pl.DataFrame:
+        rows = calls[block]
+        return rows.with_columns(instance=instance.gather(rows["call"])).drop_nulls("instance")
+
+    with_instance = map_frame_blocks(add_instances, calls.height)
     if moved.height:
         with_instance = pl.concat([with_instance, moved]).sort("call", maintain_order=True)
     return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
@@ -198,20 +205,21 @@ def _assign_instances_to_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.
     Returns:
         Two frames: the instances, with the row number of their op in ``op``, and the ops.
     """
-    rows = instances.hstack(identity.assign_op_numbers(instances, folding)).with_row_index("row")
-    by_start = rows.sort("start_ns", maintain_order=True)
+    numbers = identity.assign_op_numbers(instances, folding)
+    by_start = instances.select(row=pl.arg_sort_by("start_ns", maintain_order=True)).to_series()
+    ordered = numbers["op"].gather(by_start)
+    first = by_start.gather(ordered.arg_unique())
     texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
-    ops = by_start.group_by("op", maintain_order=True).agg(
-        pl.col("op_id", *texts, "ends_iteration", "associated").first(),
-        pl.len().cast(pl.Int64).alias("instance_count"),
-    )
-    ops = ops.sort(string_ranks_expr(pl.col("op_name")), "op_id")
+    ops = instances.select(pl.col(*texts, "ends_iteration", "associated").gather(first))
+    ops = numbers.select(pl.col("op", "op_id").gather(first)).hstack(ops)
+    counts = ordered.value_counts(name="instance_count").with_columns(pl.col("instance_count").cast(pl.Int64))
+    ops = ops.join(counts, on="op", maintain_order="left").sort(string_ranks_expr(pl.col("op_name")), "op_id")
     op_row = pl.repeat(0, ops.height, dtype=pl.Int64, eager=True)
     op_row = op_row.scatter(ops["op"], pl.int_range(ops.height, eager=True))
-    indexed = by_start.with_columns(index=pl.int_range(pl.len()).over("op")).sort("row")
-    indexed = indexed.drop("row", "op_id").with_columns(op=op_row.gather(indexed["op"]))
-    indexed = indexed.with_columns(op_type=ops["op_type"].gather(indexed["op"]))
-    return indexed, ops.drop("op")
+    index = ordered.to_frame().select(pl.int_range(pl.len()).over("op")).to_series()
+    op = op_row.gather(numbers["op"])
+    indexed = instances.with_columns(op=op, index=pl.zeros(len(op), pl.Int64, eager=True).scatter(by_start, index))
+    return indexed.with_columns(op_type=ops["op_type"].gather(op)), ops.drop("op")
 
 
 def _build_unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:

@@ -18,12 +18,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.relations import CALL, LAUNCH, THREAD, find_first_row_numbers, list_launch_columns
 from tracekit.core.runtimes import API_PREFIX
+from tracekit.core.series import gather_in_blocks, map_frame_blocks, sort_frame
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +66,8 @@ class AttributedCalls(NamedTuple):
     def from_rows(cls, frames: Frames, calls: pl.DataFrame) -> Self:
         """Create attributed calls from rows of ``pair_calls_with_activities`` with the added column ``instance``."""
         launches = [c for c in calls.columns if c == LAUNCH]
-        return cls(frames, calls.select(pl.col(_ROW_NUMBERS).cast(pl.UInt32), "kind", "name", *launches))
+        columns = [pl.col(_ROW_NUMBERS).cast(pl.UInt32), "kind", "name", *launches]
+        return cls(frames, map_frame_blocks(lambda block: calls[block].select(columns), calls.height))
 
     def select(self, columns: Sequence[str], rows: pl.Series | None = None) -> pl.DataFrame:
         """Return selected columns and rows of the attributed calls.
@@ -85,7 +89,7 @@ class AttributedCalls(NamedTuple):
     def _gather_call_columns(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         """Return columns of the API calls of the rows in ``stored``. A moved launch has times of its own."""
         api_calls = self.frames("api_calls").select(**{c: _OF_CALLS[c] for c in columns}).collect()
-        rows = api_calls.select(pl.all().gather(stored["call"]))
+        rows = pl.DataFrame([gather_in_blocks(column, stored["call"]) for column in api_calls.iter_columns()])
         if LAUNCH not in stored.columns:
             return rows
         times = [pl.coalesce(LAUNCH, c).alias(c) for c in ("start_ns", "end_ns") if c in columns]
@@ -101,7 +105,8 @@ class AttributedCalls(NamedTuple):
         first = stored.select(
             pl.col("kind").replace_strict(kinds, heights.cum_sum()[:-1], default=None, return_dtype=pl.UInt32)
         ).to_series()
-        return pl.concat(tables).select(pl.all().gather(stored["activity"] + first))
+        rows = stored["activity"] + first
+        return pl.DataFrame([gather_in_blocks(column, rows) for column in pl.concat(tables).iter_columns()])
 
 
 def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
@@ -125,39 +130,53 @@ def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
         has an additional row of the kind ``call``.
     """
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
-    api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
+    api_calls = frames("api_calls").select(columns).collect()
     keys = api_calls.select(CALL)
-    launched = pl.concat([_read_activities_of_calls(frames, kind, keys) for kind in TABLES], how="diagonal")
-    non_sync = launched.filter(pl.col("kind") != "sync")
-    waits = launched.filter(pl.col("kind") == "sync").unique("call", keep="first", maintain_order=True)
-    launched = pl.concat([non_sync, waits.join(non_sync.select("call").unique(), on="call", how="anti")])
+    by_kind = {kind: _read_activities_of_calls(frames, kind, keys) for kind in TABLES}
+    waits = by_kind.pop("sync").unique("call", keep="first", maintain_order=True)
+    has_activity = np.zeros(api_calls.height, np.bool_)
+    for activities in by_kind.values():
+        has_activity[activities["call"].to_numpy()] = True
+    waits = waits.filter(create_series(~has_activity).gather(waits["call"]))
+    launched = pl.concat([*by_kind.values(), waits], how="diagonal", rechunk=False)
     if LAUNCH in launched.columns:
         moved = launched.drop_nulls(LAUNCH).select(pl.col("call").unique())
         launched = pl.concat([launched, moved], how="diagonal")
-    paired = api_calls.join(launched, on="call", how="left", maintain_order="left_right")
-    return paired.select(
-        "call",
-        pl.col("kind").fill_null("call"),
-        *["activity", "call_id", "start_ns", "end_ns"],
-        *THREAD,
-        pl.coalesce("kernel_name", "name", pl.lit("", pl.Categorical)).alias("name"),
-        *["gpu_start_ns", "gpu_end_ns", "device_id"],
-        *(c for c in paired.columns if c == LAUNCH),
-    )
+    call_of_row = launched["call"].to_numpy()
+    launched = sort_frame(launched, call_of_row)
+    call_of_row = launched["call"].to_numpy()
+
+    def pair_block(block: slice) -> pl.DataFrame:
+        first, stop = np.searchsorted(call_of_row, [block.start, block.stop])
+        calls = api_calls[block].with_columns(call=pl.int_range(block.start, block.stop))
+        paired = calls.join(launched[first:stop], on="call", how="left", maintain_order="left_right")
+        return paired.select(
+            "call",
+            pl.col("kind").fill_null("call"),
+            *["activity", "call_id", "start_ns", "end_ns"],
+            *THREAD,
+            pl.coalesce("kernel_name", "name", pl.lit("", pl.Categorical)).alias("name"),
+            *["gpu_start_ns", "gpu_end_ns", "device_id"],
+            *(c for c in paired.columns if c == LAUNCH),
+        )
+
+    return map_frame_blocks(pair_block, api_calls.height)
 
 
 def _read_activities_of_calls(frames: Frames, kind: str, call_keys: pl.DataFrame) -> pl.DataFrame:
     """Return the activities of one kind that API calls launched, with their times, devices and kernel names."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
-    numbers = pl.lit(kind, KINDS).alias("kind"), pl.int_range(pl.len()).alias("activity")
     launches = list_launch_columns(frames(TABLES[kind]))
-    columns = [*CALL, *numbers, *_OF_ACTIVITIES, name.alias("kernel_name"), *launches]
-    activities = _read_activities(frames, kind).select(columns).collect()
-    return (
-        activities.drop(CALL)
-        .with_columns(call=find_first_row_numbers(call_keys, activities.select(CALL)))
-        .drop_nulls("call")
-    )
+    keys = frames(TABLES[kind]).select(CALL).collect()
+    calls = find_first_row_numbers(call_keys, keys)
+
+    def read_block(block: slice) -> pl.DataFrame:
+        rows = _read_activities(frames, kind).slice(block.start, block.stop - block.start)
+        numbers = pl.lit(kind, KINDS).alias("kind"), pl.int_range(pl.len()).alias("activity") + block.start
+        activities = rows.select(*numbers, *_OF_ACTIVITIES, name.alias("kernel_name"), *launches).collect()
+        return activities.with_columns(call=calls[block]).drop_nulls("call")
+
+    return map_frame_blocks(read_block, keys.height)
 
 
 def _read_activities(frames: Frames, kind: str) -> pl.LazyFrame:

@@ -102,7 +102,8 @@ def assign_op_numbers(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
         One row per instance: ``op`` (a number from 0 in order of first appearance, with backward passes after all other
         ops), and ``op_id`` (String).
     """
-    rows = instances.with_row_index("row").with_columns(_id_type_expr(pl.col("op_type")))
+    columns = ["op_name", "op_type", "forward", "start_ns", "ends_iteration", "stack_trace"]
+    rows = instances.select(columns).with_row_index("row").with_columns(_id_type_expr(pl.col("op_type")))
     forward = _assign_forward_op_numbers(rows.filter(pl.col("forward").is_null()), folding)
     backward = _assign_backward_op_numbers(rows.filter(pl.col("forward").is_not_null()), forward)
     return pl.concat([forward, backward]).sort("row").select("op", "op_id")
