@@ -18,8 +18,8 @@ from tracekit.core.categories import OPERATION_TEXT
 from tracekit.core.diagnosis import kinds
 from tracekit.core.ops.emit_nvtx import name_without_arguments_expr
 from tracekit.core.relations import ACTIVITIES, CALL, STREAM, THREAD, find_first_row_numbers
-from tracekit.core.series import decode_categories, map_categories_expr, select_by_string
-from tracekit.system.sorting import create_series
+from tracekit.core.series import decode_categories, map_categories_expr, map_frame_blocks, select_by_string, sort_frame
+from tracekit.system.sorting import create_series, iterate_row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -314,9 +314,7 @@ def read_events(rollup: Rollup, joined: JoinedResults | None = None) -> Iterator
     if operations.is_empty():
         return
     times = (
-        operations.filter(_is_near_expr())
-        .group_by("process_id")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
+        _select_near(operations).group_by("process_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
     )
     for process in times.sort("time", "process_id", descending=[True, False], nulls_last=True)["process_id"]:
         yield replace(_read_process(rollup, process, operations, lanes), joined=joined)
@@ -325,22 +323,23 @@ def read_events(rollup: Rollup, joined: JoinedResults | None = None) -> Iterator
 def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame, lanes: pl.DataFrame) -> Events:
     frames = rollup.measures.ops.frames
     is_process = pl.col("process_id").eq_missing(pl.lit(process, pl.Int64))
-    calls = (
-        frames("api_calls")
-        .select(*CALL, "thread_id", "start_ns", "end_ns", "name", call_id="api_call_id")
-        .with_row_index("row")
-        .filter(is_process & (pl.col("end_ns") >= pl.col("start_ns")))
-        .sort("start_ns", -pl.col("end_ns"), maintain_order=True)
-        .collect()
-    )
-    own = operations.filter(is_process)
+    columns = [*CALL, "thread_id", "start_ns", "end_ns", "name", pl.col("api_call_id").alias("call_id")]
+    table = frames("api_calls").select(columns).collect()
+
+    def select_calls(block: slice) -> pl.DataFrame:
+        rows = table[block].with_row_index("row", block.start)
+        return rows.filter(is_process & (pl.col("end_ns") >= pl.col("start_ns")))
+
+    calls = map_frame_blocks(select_calls, table.height)
+    calls = sort_frame(calls, calls["start_ns"].to_numpy(), -calls["end_ns"].to_numpy())
+    own = map_frame_blocks(lambda block: operations[block].filter(is_process), operations.height)
     distant = calls.height + own.height
-    calls, rows = calls.filter(_is_near_expr()), own.filter(_is_near_expr())
+    calls, rows = _select_near(calls), _select_near(own)
     distant -= calls.height + rows.height
     kind = create_series(kinds.map_names(calls["name"], kinds.classify_call_name, 0)).alias("kind")
     calls = calls.with_columns(kind)
     call = find_first_row_numbers(calls.select(CALL), rows.select(CALL))
-    rows = rows.with_columns(call=call).sort("start_ns", "end_ns", maintain_order=True)
+    rows = sort_frame(rows.with_columns(call=call), rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     calls = calls.with_columns(kind=_name_launching_calls(calls, rows))
     steps, key_op = _find_steps(rollup, process, calls, rows)
     thread = _find_main_thread(frames, process, steps) if key_op is not None else None
@@ -352,6 +351,12 @@ def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame,
 def _is_near_expr() -> pl.Expr:
     """Return an expression for whether an event is so near to the origin that differences of times fit into 64 bits."""
     return (pl.col("start_ns") >= -MAX_TIME_NS) & (pl.col("end_ns") <= MAX_TIME_NS)
+
+
+def _select_near(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the events that are near enough to the origin."""
+    is_near = rows.select(_is_near_expr()).to_series()
+    return rows if is_near.all() else rows.filter(is_near)
 
 
 def _name_launching_calls(calls: pl.DataFrame, operations: pl.DataFrame) -> pl.Series:
@@ -369,11 +374,15 @@ def _name_launching_calls(calls: pl.DataFrame, operations: pl.DataFrame) -> pl.S
 
 def _read_operations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the GPU operations of all processes that have a duration, and their streams."""
-    parts = [_read_operations_of_table(frames, table) for table in ACTIVITIES]
-    rows = pl.concat(parts).filter(pl.col("end_ns") >= pl.col("start_ns"))
-    lanes = rows.select(STREAM).unique(maintain_order=True).sort(STREAM).with_row_index("lane")
-    rows = rows.join(lanes, on=list(STREAM), how="left", maintain_order="left", nulls_equal=True)
-    return rows.drop("context_id", "stream_id"), lanes
+    rows = pl.concat([_read_operations_of_table(frames, table) for table in ACTIVITIES], rechunk=False)
+    streams = [rows[block].select(STREAM).unique() for block in iterate_row_blocks(rows.height)]
+    lanes = pl.concat([rows.select(STREAM).clear(), *streams]).unique().sort(STREAM).with_row_index("lane")
+
+    def add_lanes(block: slice) -> pl.DataFrame:
+        joined = rows[block].join(lanes, on=list(STREAM), how="left", maintain_order="left", nulls_equal=True)
+        return joined.drop("context_id", "stream_id")
+
+    return map_frame_blocks(add_lanes, rows.height), lanes
 
 
 def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
@@ -407,8 +416,14 @@ def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
         columns |= {c: pl.col(c) for c in ("bytes", "graph_node_id")}
     if table == "graph_launches":
         columns["graph_id"] = pl.col("graph_exec_id")
-    rows = frames(table).select(**columns).collect().with_columns(pl.col("name").cast(pl.Categorical))
-    return rows.with_columns(create_series(_classify(table, rows)).alias("cls")).drop("operation", strict=False)
+
+    def read_block(block: slice) -> pl.DataFrame:
+        rows = frames(table).slice(block.start, block.stop - block.start).select(**columns).collect()
+        rows = rows.with_columns(pl.col("name").cast(pl.Categorical))
+        rows = rows.with_columns(create_series(_classify(table, rows)).alias("cls")).drop("operation", strict=False)
+        return rows.filter(pl.col("end_ns") >= pl.col("start_ns"))
+
+    return map_frame_blocks(read_block, frames(table).select(pl.len()).collect().item())
 
 
 def _classify(table: str, rows: pl.DataFrame) -> npt.NDArray[np.int8]:
