@@ -15,7 +15,7 @@ from tests.builders.frames import declared, launches, nvtx
 from tracekit import schemas
 from tracekit.core import correlate, trees
 from tracekit.core.correlate import MAX_PATH_LEVELS, Correlation, build_range_paths
-from tracekit.core.relations import ACTIVITIES, find_first_row_numbers
+from tracekit.core.relations import ACTIVITIES, find_first_row_numbers, find_only_row_numbers
 from tracekit.plan.stages import list_columns_for_correlation
 from tracekit.system import memory, sorting
 
@@ -257,10 +257,13 @@ def test_first_rows_finds_the_first_row_of_a_key(table, wanted, spread) -> None:
     schema = {"process_id": pl.Int32, "correlation_id": pl.Int64}
     table = [(p, None if c is None else c * spread) for p, c in table]
     wanted = [(p, None if c is None else c * spread) for p, c in wanted]
-    found = find_first_row_numbers(
-        pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row")
-    )
-    assert found.to_list() == [table.index(k) if None not in k and k[1] != 0 and k in table else None for k in wanted]
+    frames = [pl.DataFrame(rows, schema, orient="row") for rows in (table, wanted)]
+    first, only = find_first_row_numbers(*frames), find_only_row_numbers(*frames)
+    assert first.to_list() == [table.index(k) if None not in k and k[1] != 0 and k in table else None for k in wanted]
+    keys = [k for k in table if None not in k]
+    assert (only is None) == (len(set(keys)) < len(keys) and bool(wanted))
+    if only is not None:
+        assert only.to_list() == [table.index(k) if None not in k and k in table else None for k in wanted]
 
 
 extreme = st.one_of(st.none(), st.sampled_from([-(2**63), -(2**62), -1, 0, 1, 2**62 + 5, 2**63 - 2, 2**63 - 1]))

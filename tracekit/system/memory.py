@@ -439,6 +439,15 @@ def allocate_zeros(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.frombuffer(mapped, dtype)
 
 
+def spill_if_large(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array unchanged or, if it is large, an equal array that is mapped from a temporary file."""
+    if not is_large(array.nbytes):
+        return array
+    spilled = allocate_zeros(len(array), array.dtype)
+    spilled[:] = array
+    return spilled
+
+
 def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     """Write arrays to one temporary file, and return equal read-only arrays that are mapped from this file."""
     import tempfile

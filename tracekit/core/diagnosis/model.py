@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -35,6 +35,8 @@ from tracekit.core.diagnosis.operations import (
     WAIT_ALL,
     WAIT_LANE,
     WAIT_OPERATION,
+    Items,
+    Operations,
     add_other_items,
     delay_waits,
     divide_main_sequence,
@@ -44,16 +46,15 @@ from tracekit.core.diagnosis.operations import (
     is_of_threads_expr,
     join_synchronizations,
 )
+from tracekit.system.memory import spill_if_large
 from tracekit.system.sorting import create_series, sort_and_deduplicate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tracekit.core.diagnosis.operations import Operations
-
     Int64s = npt.NDArray[np.int64]
+    Arrays = tuple[npt.NDArray[Any], ...]
     from tracekit.core.diagnosis.events import Events, Labels, Step
-    from tracekit.core.diagnosis.operations import Items
 
     Int32s = npt.NDArray[np.int32]
     Mask = npt.NDArray[np.bool_]
@@ -352,6 +353,8 @@ def build_model(events: Events, steps: tuple[Step, ...]) -> Model:
     items, (rows, item) = add_other_items(items, item_of_call, rows, events)
     ops = infer_bounds_of_operations(items, rows, item, events)
     set_waits(items, ops, events)
+    items = Items._make(map(spill_if_large, cast("Arrays", items)))
+    ops = Operations._make(map(spill_if_large, cast("Arrays", ops)))
     return Model(events, steps, bounds, items, ops, find_lane_starts(ops, events))
 
 

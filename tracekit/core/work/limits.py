@@ -12,6 +12,7 @@ import polars as pl
 
 from tracekit.core.correlate import Activities, Ranges
 from tracekit.core.relations import ACTIVITIES
+from tracekit.core.series import map_frame_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +43,11 @@ def fill_columns(kernels: pl.DataFrame, peaks: Mapping[int, Peaks]) -> pl.DataFr
         One row per kernel: ``waves`` (blocks of the grid ÷ blocks that the GPU holds at a time) and ``fill`` (share of
         the multiprocessors' time that the grid can use, from 0 to 1). They are null if they are unknown.
     """
+    return map_frame_blocks(lambda block: _fill_columns_of_block(kernels[block], peaks), kernels.height)
+
+
+def _fill_columns_of_block(kernels: pl.DataFrame, peaks: Mapping[int, Peaks]) -> pl.DataFrame:
+    """Return the rows of ``fill_columns`` for some kernels."""
     schema = {"device_id": pl.Int32, "sms": pl.Int64, "max_blocks": pl.Int64, "max_warps": pl.Int64}
     schema |= {"lanes": pl.Int64, "max_registers": pl.Int64, "max_shared": pl.Int64, "reserved": pl.Int64}
     devices = pl.DataFrame([(d, *p.resources) for d, p in peaks.items()], schema=schema, orient="row")
