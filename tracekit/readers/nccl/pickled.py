@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.pickled_stacks import build_stacks
 from tracekit.readers.common.pickles import DICT, LIST, STRING, TRUE, TUPLE, read_pickle
+from tracekit.readers.common.tries import Trie
 from tracekit.readers.nccl.flight_recorder import Shapes, convert_to_entries
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.pickles import CellArray, Int64Array, Mask, Values
     from tracekit.system.files import InputFile
@@ -32,8 +32,6 @@ _INTEGERS = {
     "timeout_ms": ("timeout_ms",),
 }
 _TEXTS = {"name": "profiling_name", "state": "state"}
-_LISTS = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes", "frames")
-_OTHERS = ("process_group", "pg_name", "thread_id", "duration_ms", "is_p2p")
 _NOUN = "entries of the flight recorder"
 
 
@@ -62,21 +60,25 @@ def read_pickled_recorder(file: InputFile, budget: Budget) -> PickledRecorder:
     members = values.get_members(values.root) if is_dictionary else {"entries": values.root}
     listed = values.get_items(members["entries"]) if "entries" in members else np.zeros(0, np.uint64)
     budget.reserve(len(listed), 512, _NOUN)
-    integers = [name for keys in _INTEGERS.values() for name in keys]
-    cells = values.columns(listed, (*integers, *_TEXTS.values(), *_LISTS, *_OTHERS), _NOUN)
     columns: dict[str, pl.Series] = {}
+
+    def read(name: str) -> CellArray:
+        return values.columns(listed, (name,), _NOUN)[name]  # one at a time, because each takes memory
+
     for column, keys in _INTEGERS.items():
-        columns[column] = _read_integers(values, [cells[key] for key in keys], keys[0])
+        columns[column] = _read_integers(values, [read(key) for key in keys], keys[0])
     for column, key in _TEXTS.items():
-        columns[column] = _read_texts(values, cells[key], key)
-    columns |= _read_shapes(values, cells, budget)
-    columns |= _read_groups(values, cells["process_group"], cells["pg_name"])
-    threads = np.where(_get_tags(cells["thread_id"]) == STRING, cells["thread_id"], 0)
-    columns["thread"] = _read_texts(values, threads, "thread_id")
-    numbers, is_number = values.reals(cells["duration_ms"], "duration_ms")
-    columns["duration_ms"] = _convert(numbers, is_number)
-    columns["is_message"] = _convert((_get_tags(cells["is_p2p"]) == TRUE).astype(np.int64)) == 1
-    (stack_ids,), stacks = build_stacks(values, [cells["frames"]], budget, Counter())
+        columns[column] = _read_texts(values, read(key), key)
+    for side in ("input", "output"):
+        columns[f"{side}_shapes"], columns[f"{side}_elements"] = _read_shapes(values, read(f"{side}_sizes"), budget)
+        columns[f"{side}_type"] = _read_first_texts(values, read(f"{side}_dtypes"), budget)
+    columns |= _read_groups(values, read("process_group"), read("pg_name"))
+    threads = read("thread_id")
+    columns["thread"] = _read_texts(values, np.where(_get_tags(threads) == STRING, threads, 0), "thread_id")
+    columns["duration_ms"] = _convert(*values.reals(read("duration_ms"), "duration_ms"))
+    is_message = read("is_p2p")
+    columns["is_message"] = _convert((_get_tags(is_message) == TRUE).astype(np.int64)) == 1
+    (stack_ids,), stacks = build_stacks(values, [read("frames")], budget, Counter())
     columns |= {name: pl.Series(ids) for name, ids in stack_ids._asdict().items()}
     metadata = {name: values.build(members[name]) for name in METADATA if name in members}
     return PickledRecorder(convert_to_entries(columns), stacks, metadata)
@@ -102,22 +104,35 @@ def _read_texts(values: Values, cells: CellArray, name: str) -> pl.Series:
     return pl.Series(values.encode(values.find_strings(cells, name)).cast("string"))
 
 
-def _read_shapes(values: Values, cells: dict[str, CellArray], budget: Budget) -> dict[str, pl.Series]:
-    """Return the sizes and data types of the inputs and outputs. Equal lists are read once."""
+def _read_shapes(values: Values, cells: CellArray, budget: Budget) -> tuple[pl.Series, pl.Series]:
+    """Return the sizes of tensors as JSON, and their numbers of elements. Equal values are read once."""
     shapes = Shapes(budget)
-    columns: dict[str, pl.Series] = {}
-    for side in ("input", "output"):
-        (codes,), distinct = values.encode_lists([cells[f"{side}_sizes"]])
-        listed = budget.reserve_each(distinct.tolist(), "sizes of tensors")
-        texts = [_format_shapes(values.build(int(cell))) for cell in listed]
-        columns[f"{side}_shapes"] = _take(pl.Series(texts, dtype=pl.String), codes)
-        counts = pl.Series([shapes.count_elements(text) for text in texts], dtype=pl.Int64)
-        columns[f"{side}_elements"] = _take(counts, codes)
-        (codes,), distinct = values.encode_lists([cells[f"{side}_dtypes"]])
-        lists = [values.build(int(cell)) for cell in budget.reserve_each(distinct.tolist(), "data types")]
-        firsts = [each[0] if each and isinstance(each[0], str) else None for each in lists]
-        columns[f"{side}_type"] = _take(pl.Series(firsts, dtype=pl.String), codes)
-    return columns
+    codes, distinct = _encode_nested_lists(values, cells, budget)
+    listed = budget.reserve_each(distinct.tolist(), "sizes of tensors")
+    texts = [_format_shapes(values.build(int(cell))) for cell in listed]
+    counts = pl.Series([shapes.count_elements(text) for text in texts], dtype=pl.Int64)
+    return _take(pl.Series(texts, dtype=pl.String), codes), _take(counts, codes)
+
+
+def _read_first_texts(values: Values, cells: CellArray, budget: Budget) -> pl.Series:
+    """Return the first string of each list. Equal lists are read once."""
+    (codes,), distinct = values.encode_lists([cells])
+    lists = [values.build(int(cell)) for cell in budget.reserve_each(distinct.tolist(), "data types")]
+    firsts = [each[0] if each and isinstance(each[0], str) else None for each in lists]
+    return _take(pl.Series(firsts, dtype=pl.String), codes)
+
+
+def _encode_nested_lists(values: Values, lists: CellArray, budget: Budget) -> tuple[Int64Array, CellArray]:
+    """Return the code of each list of lists, equal for equal ones, and one of the lists of each code."""
+    (outer,), distinct = values.encode_lists([lists])
+    offsets, inner = values.flatten(distinct, "sizes of tensors")
+    (labels,), _ = values.encode_lists([inner])
+    trie = Trie(budget, "sizes of tensors")
+    nodes = pa.array(trie.add_sequences(offsets, labels.astype(np.uint32))).dictionary_encode()
+    codes = nodes.indices.to_numpy()
+    chosen = np.zeros(len(nodes.dictionary), np.uint64)
+    chosen[codes[::-1]] = distinct[::-1]
+    return codes[outer] if len(codes) else outer, chosen
 
 
 def _format_shapes(shapes: object) -> str:
