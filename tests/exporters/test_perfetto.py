@@ -305,7 +305,7 @@ from gpu_slice s join gpu_track t on s.track_id = t.id left join process p using
 @pytest.mark.perfetto
 @pytest.mark.parametrize("name", ["ddp2.nsys-rep", "graph_node.nsys-rep", "serving/steps.nsys-rep"])
 def test_perfetto_shows_gpu_render_stages(name: str, tmp_path: Path, perfetto: Any) -> None:
-    """Trace processors before version 54 do not know the parameters of launches, and name slices by their stage."""
+    """The trace processor of version 52 does not know the parameters of launches, and names slices by their stage."""
     with tk.load(FIXTURES / name) as raw:
         trace = raw.correlate()
         perfetto.load(trace.export(tmp_path / "x.pftrace", options={"gpu-activities": "render-stages"}))

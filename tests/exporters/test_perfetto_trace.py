@@ -589,6 +589,10 @@ def render_stages(data: bytes) -> tuple[list[Event], list[tuple[int, list[int]]]
                 for message in [getattr(event.launch, name)]
             }
             kernel_type = kernels.get(event.kernel_iid)
+            for arg in kernel_type.args if kernel_type else ():
+                (field,) = {f.name for f, _ in arg.ListFields()} - {"name_iid"}
+                value = getattr(arg, field)
+                args[arg_names[arg.name_iid].text] = values[value].text if field == "string_value_iid" else value
             events.append(
                 {
                     "id": event.event_id, "ts": at, "dur": event.duration, "gpu": event.gpu_id,
@@ -661,6 +665,25 @@ def test_render_stages_say_what_the_tables_say(tmp_path: Path, monkeypatch: pyte
     assert render_stages(both) == (events, launches)
     assert render_stages(whole) == ([], [])
     assert drawn(both) == drawn(whole)
+
+
+@pytest.mark.slow
+def test_kernels_of_render_stages_have_the_metrics_of_nsight_compute(tmp_path: Path) -> None:
+    metrics = ["launch__waves_per_multiprocessor", "launch__registers_per_thread", "dram__bytes.sum"]
+    metrics += ["launch__func_cache_config", "launch__cluster_size"]
+    with tk.load(FIXTURES / "ncu" / "ncu_basic.ncu-rep") as ncu, tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
+        joined = trace.join_ncu(ncu, metrics=metrics)
+        path = joined.export(tmp_path / "x.pftrace", options={"gpu-activities": "render-stages"})
+        rows = joined.frame("kernels").collect().with_columns(pl.col(pl.Categorical).cast(pl.String))
+    by_id = {e["id"]: e["args"] for e in render_stages(path.read_bytes())[0]}
+    renamed = {"waves_per_multiprocessor": metrics[0], "func_cache_config": metrics[3]}
+    for number, row in enumerate(rows.iter_rows(named=True), 1):
+        args, own = by_id[number], ("ncu_match", "ncu_launch_id", metrics[2], metrics[4])
+        expected = {name: row[column] for name, column in {**dict(zip(own, own, strict=True)), **renamed}.items()}
+        assert {name: args.get(name) for name in expected} == expected
+        assert args["registers_per_thread"] == row["registers_per_thread"]
+        assert metrics[1] not in args
+    assert sum("ncu_match" in args for args in by_id.values()) > 50
 
 
 @pytest.mark.slow

@@ -150,7 +150,8 @@ class TraceWriter:
         self, tables: Tables, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
         """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""
-        rows_of_kind = {kind: read_rows(tables, kind) for kind in stage}
+        more = {} if self.stages is None else {kinds.KERNELS: self.stages.metrics}
+        rows_of_kind = {kind: read_rows(tables, kind, more.get(kind, ())) for kind in stage}
         staged = () if self.stages is None else self.stages.first_ids
         drawn = {
             kind: rows for kind, rows in rows_of_kind.items() if kind not in staged or self._gpu_activities == BOTH

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit import schemas
 from tracekit.exporters.perfetto.events import EventArg, create_arg_fields, get_times_with_previous, require_values
 from tracekit.exporters.perfetto.packets import encode_packet
-from tracekit.exporters.perfetto.strings import EVENT_NAMES, STRING_VALUES
+from tracekit.exporters.perfetto.strings import EVENT_NAMES, LAUNCH_ARG_NAMES, STRING_VALUES
 from tracekit.exporters.perfetto.wire import (
     FieldValues,
     PacketBatch,
@@ -102,6 +103,25 @@ _LAUNCH_SIZES = tuple(Arg(key, (ArgumentValue(kinds.INTEGER, _product_expr(*name
 _PROCESS = Arg("process_id", (ArgumentValue(kinds.INTEGER, pl.col("process_id")),))
 _RENAMED = {"static_shared_bytes": "shared_mem_static", "dynamic_shared_bytes": "shared_mem_dynamic"}
 _KERNEL_NAME = pl.coalesce(pl.col("name").cast(pl.String), pl.col("short_name").cast(pl.String))
+_MATCH = ("ncu_launch_id", "ncu_match")
+"""Columns that determine the metrics of Nsight Compute."""
+_METRIC_TYPES = ("int32", "int64", "float64", "string", "dictionary")
+_LAUNCH_METRIC = "launch__"
+_KNOWN_LAUNCH_METRICS = frozenset(
+    {
+        *(f"{size}_{part}" for size in ("grid", "block") for part in ("size", "dim_x", "dim_y", "dim_z")),
+        *("thread_count", "registers_per_thread", "shared_mem_per_block_static", "shared_mem_per_block_dynamic"),
+        *("kernel_name", "device_id", "context_id", "stream_id"),
+    }
+)
+"""Metrics of Nsight Compute, after their prefix, that events contain anyway."""
+_PANEL_METRICS = frozenset(
+    {
+        *("waves_per_multiprocessor", "shared_mem_config_size", "func_cache_config"),
+        *(f"occupancy_limit_{resource}" for resource in ("blocks", "registers", "shared_mem", "warps", "barriers")),
+    }
+)
+"""Metrics that Perfetto's panel for compute kernels shows under their name without the prefix."""
 _PATH = "nvtx_path"
 """The argument that may be too long to be written for each copy or set."""
 _OMITTED = frozenset({"correlation_id", "grid", "block", "name", "throughput_gb_per_s"})
@@ -134,6 +154,11 @@ class RenderStages:
         self._first_gpu = first_gpu
         self.next_gpu = first_gpu + max([0, *(d + 1 for d in self._devices if d < _MAX_GPUS)])
         """Number of the first GPU of the next trace in the file."""
+        declared = schemas.correlated_schema("kernels").names
+        joined = [column for column in tables.schema("kernels").columns if column.name not in declared]
+        is_joined = set(_MATCH) <= {column.name for column in joined}
+        self.metrics = [c.name for c in joined if c.type in _METRIC_TYPES] if is_joined else []
+        """Names of the columns of kernels that a join with results of Nsight Compute added."""
         self._process_names = layout.lanes.names.processes
         self._lanes, self._clock = layout.lanes, layout.clock
         lane_ids = [layout.lane_ids[kind].unique() for kind in drawn]
@@ -193,7 +218,7 @@ class RenderStages:
         stream = [name for name in ("process_id", "context_id", "device_id") if name in rows.columns]
         names = [*stream, *list_column_names(kind.name, *value_exprs(*args))]
         if kind is kinds.KERNELS:
-            names += [name for name in ("name", *_GRID, *_BLOCK) if name in rows.columns]
+            names += [name for name in ("name", *_GRID, *_BLOCK, *_MATCH) if name in rows.columns]
         keys = strings.read_keys(batch, list(dict.fromkeys(names)))
         combinations = strings.find_combinations([lanes.astype(np.int64), *keys])
         examples = batch.take(combinations.first_rows)
@@ -258,21 +283,44 @@ class RenderStages:
         return RepeatedFields.join(parts).wrap(encode_field_tag(_EVENT, "launch"))
 
     def _intern_kernels(self, examples: RowBatch, devices: pl.Series) -> Numbers:
-        """Return the interning id of the kernel of each event, 0 for kernels without a name. Describe new kernels."""
+        """Return the interning id of the kernel of each event, 0 for kernels without a name. Describe new kernels.
+
+        A kernel with metrics is described once per launch that was measured, and kind of match.
+        """
         names = self.sequence.strings.read_strings(examples, _KERNEL_NAME)
-        numbers = create_series(names.numbers).cast(pl.Int64)
-        keys = pl.DataFrame({"name": numbers, "device": devices}).with_row_index("row")
-        new = keys.filter(pl.col("name") != 0).unique(["name", "device"], keep="first", maintain_order=True)
-        texts = names.take(new["row"].to_numpy())
+        keys = pl.DataFrame({"name": create_series(names.numbers).cast(pl.Int64), "device": devices})
+        if self.metrics:
+            keys = keys.with_columns(examples.read_frame(_MATCH))
+        columns = keys.columns
+        new = keys.with_row_index("row").filter(pl.col("name") != 0).unique(columns, keep="first", maintain_order=True)
+        is_known = [key in self._kernels for key in new.select(columns).iter_rows()]
+        new = new.filter(~pl.Series(is_known, dtype=pl.Boolean))
+        rows = new["row"].to_numpy()
+        texts, metrics = names.take(rows), [()] * len(rows)
+        if self.metrics:
+            metrics = examples.take(rows).read_frame(self.metrics).rows()
         entries = []
-        for key, text in zip(new.select("name", "device").iter_rows(), texts, strict=True):
-            if key not in self._kernels:
-                self._kernels[key] = len(self._kernels) + 1
-                about = {"iid": self._kernels[key], "demangled_name": text, "arch": self._find_architecture(key[1])}
-                entries.append({name: value for name, value in about.items() if value is not None})
+        for key, text, values in zip(new.select(columns).iter_rows(), texts, metrics, strict=True):
+            iid = self._kernels[key] = len(self._kernels) + 1
+            about = {"iid": iid, "demangled_name": text, "arch": self._find_architecture(key[1])}
+            entry: dict[str, Any] = {name: value for name, value in about.items() if value is not None}
+            entries.append({**entry, "args": [*self._encode_metrics(values)]})
         for start in range(0, len(entries), _KERNELS_PER_PACKET):
             self._described += self._encode_interned_data(compute_kernels=entries[start : start + _KERNELS_PER_PACKET])
-        return _number_keys([numbers, devices], lambda key: self._kernels.get(key, 0))
+        return _number_keys([*keys], lambda key: self._kernels.get(key, 0))
+
+    def _encode_metrics(self, values: Sequence[Any]) -> Iterator[dict[str, Any]]:
+        """Yield the metrics of a kernel that are not null, as arguments."""
+        strings = self.sequence.strings
+        for column, value in zip(self.metrics, values, strict=True):
+            name = column.removeprefix(_LAUNCH_METRIC)
+            if value is None or (name != column and name in _KNOWN_LAUNCH_METRICS):
+                continue
+            name_iid = strings.intern_name(LAUNCH_ARG_NAMES, name if name in _PANEL_METRICS else column)
+            if isinstance(value, str):
+                yield {"name_iid": name_iid, "string_value_iid": strings.intern_name(STRING_VALUES, value)}
+            else:
+                yield {"name_iid": name_iid, "int_value" if isinstance(value, int) else "double_value": value}
 
     def _get_or_create_context(self, key: Key) -> int:
         """Return the interning id of the context with the given process id and context id. Describe a new context."""

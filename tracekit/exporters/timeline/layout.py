@@ -96,9 +96,15 @@ def read_events(tables: Tables, kind: EventKind) -> pl.DataFrame:
     return pl.DataFrame() if frame is None else frame.collect()
 
 
-def read_rows(tables: Tables, kind: EventKind) -> TableRows:
-    """Return the events of a kind as rows that can be read in blocks, with the columns needed to draw them."""
-    return _open_table_rows(tables, kind, _list_columns_of_kind(tables, kind))
+def read_rows(tables: Tables, kind: EventKind, more: Sequence[str] = ()) -> TableRows:
+    """Return the events of a kind as rows that can be read in blocks, with the columns needed to draw them.
+
+    Args:
+        tables: The tables of the trace.
+        kind: The kind of the events.
+        more: Names of further columns of the table.
+    """
+    return _open_table_rows(tables, kind, [*_list_columns_of_kind(tables, kind), *more])
 
 
 def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
