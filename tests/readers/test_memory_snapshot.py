@@ -299,7 +299,7 @@ class Called:
     [
         ({"segments": [], "device_traces": [Called()]}, "it would call .*print"),
         ({"segments": [], "device_traces": 3}, "lists were expected"),
-        ({"segments": [], "device_traces": [3]}, "events by device were expected"),
+        ({"segments": [], "device_traces": [3]}, "a list was expected"),
         ({"segments": [], "device_traces": [[3]]}, "events were expected"),
         ({"segments": [], "device_traces": [[{"addr": 1}]]}, "1 events of the snapshot have no action"),
         ({"segments": [], "device_traces": [[event("alloc", addr="x")]]}, "the value addr of the pickle"),

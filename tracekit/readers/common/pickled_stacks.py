@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tracekit.readers.common.columns import build_number_array
@@ -40,24 +42,37 @@ class StackIds(NamedTuple):
     user_stack_id: pa.Array
 
 
-def build_stacks(
-    values: Values, lists: Sequence[CellArray], budget: Budget, unknown: Counter[str]
-) -> tuple[list[StackIds], pa.Table]:
-    """Return the ids of call stacks, and the table ``stacks``.
+@dataclass(frozen=True)
+class PickledStacks:
+    """The call stacks of a pickle.
+
+    Attributes:
+        nodes: Id of the call stack of each distinct list of frames, or 0 if it has no frames.
+        users: Id of the innermost frame of each list in a file of the program, or 0 if there is none.
+        table: The table ``stacks``.
+    """
+
+    nodes: Int64Array
+    users: Int64Array
+    table: pa.Table
+
+    def get_ids(self, codes: npt.NDArray[np.int32] | Int64Array) -> StackIds:
+        """Return the ids of call stacks, from the codes of their lists of frames."""
+        return StackIds(*(build_number_array(ids[codes], ids[codes] > 0) for ids in (self.nodes, self.users)))
+
+
+def build_stacks(values: Values, distinct: CellArray, budget: Budget, unknown: Counter[str]) -> PickledStacks:
+    """Return the call stacks of lists of frames.
 
     Args:
         values: The values of the pickle.
-        lists: Cells of lists of frames, from the innermost to the outermost frame.
+        distinct: Cells of distinct lists of frames, from the innermost to the outermost frame.
         budget: Memory budget for the call stacks.
         unknown: Counter of members with unknown names, to which those of the frames are added.
-
-    Returns:
-        The ids of the stacks per array of lists, and the table.
 
     Raises:
         Damage: A frame is invalid, or the call stacks exceed the memory budget.
     """
-    codes, distinct = values.encode_lists(lists)
     offsets, frames = values.flatten(distinct, "call stacks")
     budget.check_temporary_memory(len(frames), _ROW_BYTES, "frames of call stacks")
     places, rows = _encode(frames.view(np.int64))
@@ -67,17 +82,13 @@ def build_stacks(
     used = trie.labels[1:].astype(np.int64)
     parents = trie.parents.astype(np.int64)
     users = _find_users(parents, np.append(False, is_user[used]))
-    ids = []
-    for code in codes:
-        stack = nodes[code] if len(nodes) else np.zeros(len(code), np.int64)
-        ids.append(StackIds(*(build_number_array(each, each > 0) for each in (stack, users[stack]))))
     table = {
         "stack_id": build_number_array(np.arange(1, trie.count + 1)),
         "parent_id": build_number_array(parents[1:], parents[1:] > 0),
         "depth": build_number_array(trie.depths[1:].astype(np.int32)),
         **{name: column.take(pa.array(used)) for name, column in columns.items()},
     }
-    return ids, pa.table(table)
+    return PickledStacks(nodes, users[nodes], pa.table(table))
 
 
 def _find_users(parents: Int64Array, is_user: Mask) -> Int64Array:

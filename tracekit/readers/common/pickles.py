@@ -367,7 +367,7 @@ class Values:
         """Return the items of many lists, sets or tuples.
 
         Args:
-            containers: CellArray of the containers. None and ``MISSING`` are empty.
+            containers: Cells of the containers. None and ``MISSING`` are empty.
             plural_noun: Plural noun for the containers in error messages.
 
         Returns:
@@ -407,6 +407,31 @@ class Values:
             return offsets, items
         return offsets, self._cells[starts + np.arange(offsets[-1])]
 
+    def count_items(self, cell: int) -> int:
+        """Return the number of items of a list.
+
+        Raises:
+            Damage: The cell is another value.
+        """
+        record, count = self._get_record(cell), 0
+        while record:
+            count += int(self._records[record, _RECORD.index("COUNT")])
+            record = int(self._records[record, _RECORD.index("NEXT")])
+        return count
+
+    def iterate_items(self, cell: int) -> Iterator[CellArray]:
+        """Yield the items of a list in sections. A section becomes invalid with the next one.
+
+        Raises:
+            Damage: The cell is another value.
+        """
+        return self._decoder.read_items(self._get_record(cell))
+
+    def _get_record(self, cell: int) -> int:
+        if cell & _TAG_MASK != LIST:
+            raise Damage("a list was expected in the pickle")
+        return cell >> _TAG_BITS
+
     def encode_lists(self, lists: Sequence[CellArray]) -> tuple[list[Int64Array], CellArray]:
         """Assign codes to lists, so that lists with the same cells have the same code.
 
@@ -419,22 +444,25 @@ class Values:
         Raises:
             Damage: A cell is another value.
         """
-        cells = np.concatenate([np.zeros(0, np.uint64), *lists])
+        encoder = ListEncoder(self)
+        return [encoder.encode(cells).astype(np.int64) for cells in lists], encoder.distinct
+
+    def find_list_keys(self, cells: CellArray) -> Int64Array:
+        """Return a number per list that is equal for lists with the same cells, except for lists of several parts.
+
+        Raises:
+            Damage: A cell is neither a list nor None.
+        """
         tags = cells & np.uint64(_TAG_MASK)
         if (~np.isin(tags, (MISSING, NONE, LIST))).any():
             raise Damage("lists were expected in the pickle")
-        cells[tags != LIST] = 0
-        ids = (cells >> np.uint64(_TAG_BITS)).astype(np.int64)
-        keys = self._records[ids, _RECORD.index("SPAN")].astype(np.int64)
-        long = self._records[ids, _RECORD.index("NEXT")] > 0
+        ids = np.where(tags == LIST, cells >> np.uint64(_TAG_BITS), 0).astype(np.int64)
+        records = self._records[ids]
+        keys = records[:, _RECORD.index("SPAN")].astype(np.int64)
+        long = records[:, _RECORD.index("NEXT")] > 0
         keys[long] = -1 - ids[long]
-        keys[self._records[ids, _RECORD.index("COUNT")] == 0] = len(self._cells)
-        encoded = pa.array(keys).dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        distinct = np.zeros(len(encoded.dictionary), np.uint64)
-        distinct[codes[::-1]] = cells[::-1]
-        ends = np.cumsum([len(each) for each in lists])
-        return np.split(codes, ends[:-1]), distinct
+        keys[records[:, _RECORD.index("COUNT")] == 0] = len(self._cells)
+        return keys
 
     def columns(
         self, dictionaries: CellArray, names: Sequence[str], plural_noun: str, unknown: dict[str, int] | None = None
@@ -442,7 +470,7 @@ class Values:
         """Return the members of many dictionaries, by key.
 
         Args:
-            dictionaries: CellArray of the dictionaries.
+            dictionaries: Cells of the dictionaries.
             names: The keys.
             plural_noun: Plural noun for the dictionaries in error messages.
             unknown: Dictionary to which the numbers of members with other keys are added, or None.
@@ -494,7 +522,7 @@ class Values:
         """Return integers, and whether each value is an integer. Numbers from 2^63 on become negative.
 
         Args:
-            cells: CellArray of integers or None.
+            cells: Cells of integers or None.
             name: Name of the values in error messages.
 
         Raises:
@@ -517,7 +545,7 @@ class Values:
         """Return real numbers, and whether each value is a number.
 
         Args:
-            cells: CellArray of real numbers, integers or None.
+            cells: Cells of real numbers, integers or None.
             name: Name of the values in error messages.
 
         Raises:
@@ -612,6 +640,39 @@ class Values:
         if tag in (STRING, REAL_TEXT):
             return self.strings.get(payload) if tag == STRING else _parse_real(self.strings.get(payload))
         return {TRUE: True, FALSE: False}.get(tag)
+
+
+class ListEncoder:
+    """Assigns codes to lists, batch by batch. Lists with the same cells have the same code."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._codes: dict[int, int] = {}
+        self._distinct: list[int] = []
+
+    @property
+    def distinct(self) -> CellArray:
+        """The cell of one list of each code."""
+        return np.array(self._distinct, np.uint64)
+
+    def encode(self, cells: CellArray) -> npt.NDArray[np.int32]:
+        """Return the code of each list. None and ``MISSING`` are the empty list.
+
+        Raises:
+            Damage: A cell is another value.
+        """
+        encoded = pa.array(self._values.find_list_keys(cells)).dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        first = np.empty(len(encoded.dictionary), np.uint64)
+        first[codes[::-1]] = cells[::-1]
+        of_key = []
+        for key, cell in zip(encoded.dictionary.to_pylist(), first.tolist(), strict=True):
+            code = self._codes.setdefault(key, len(self._distinct))
+            if code == len(self._distinct):
+                self._distinct.append(cell)
+            of_key.append(code)
+        result: npt.NDArray[np.int32] = np.array(of_key, np.int32)[codes]
+        return result
 
 
 def _parse_real(text: str) -> float:

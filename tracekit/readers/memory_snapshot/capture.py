@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, warn_about_trailing_bytes
-from tracekit.readers.common.pickled_stacks import build_stacks
+from tracekit.readers.common.pickled_stacks import PickledStacks, build_stacks
 from tracekit.readers.common.pickles import (
     DICT,
     FALSE,
@@ -23,6 +23,7 @@ from tracekit.readers.common.pickles import (
     REAL,
     TRUE,
     CellArray,
+    ListEncoder,
     Values,
     read_pickle,
 )
@@ -59,7 +60,9 @@ def read_snapshot(source: Source) -> SnapshotCapture:
             budget = Budget(file.size, _MEMORY_PER_FILE_BYTE)
             values = read_pickle(file, budget)
             end = values.end
-            tables, undecoded = _build_tables(values, budget)
+            contents = _read_contents(values, budget)
+            del values  # which take more memory than the tables
+            tables = _build_tables(contents)
         except Damage as e:
             file.check_unchanged()
             if not sniff(source):
@@ -80,7 +83,7 @@ def read_snapshot(source: Source) -> SnapshotCapture:
                 f"{nulls:,} events do not match the {what} of the snapshot: their {column} are unknown",
                 path=source.path,
             )
-    return SnapshotCapture(tables, undecoded)
+    return SnapshotCapture(tables, +contents.undecoded)
 
 
 class SnapshotCapture(Capture):
@@ -107,8 +110,19 @@ class SnapshotCapture(Capture):
         return self._undecoded
 
 
-def _build_tables(values: Values, budget: Budget) -> tuple[dict[str, pa.Table], Mapping[str, int]]:
-    """Return the tables, and the numbers of values that are in none of them.
+class _Contents(NamedTuple):
+    """What a snapshot contains, without the values of its pickle."""
+
+    segments: MemorySegments
+    events: AllocatorEvents
+    stacks: PickledStacks
+    annotations: pl.DataFrame
+    settings: dict[str, str]
+    undecoded: Counter[str]
+
+
+def _read_contents(values: Values, budget: Budget) -> _Contents:
+    """Read all values of a snapshot.
 
     Raises:
         Damage: The pickle is not a snapshot, or a value is invalid.
@@ -116,30 +130,41 @@ def _build_tables(values: Values, budget: Budget) -> tuple[dict[str, pa.Table], 
     undecoded: Counter[str] = Counter()
     members = _get_members(values, undecoded)
     unknown: Counter[str] = Counter()
-    segments = MemorySegments(values, _get_list(values, members["segments"]), budget, unknown)
-    events = AllocatorEvents(values, _get_list(values, members["device_traces"]), budget, unknown)
+    encoder = ListEncoder(values)
+    segments = MemorySegments(values, _get_list(values, members["segments"]), budget, encoder, unknown)
+    events = AllocatorEvents(values, _get_list(values, members["device_traces"]), budget, encoder, unknown)
     recorded = read_annotations(values, _get_list(values, members["external_annotations"]), budget, unknown)
+    stacks = build_stacks(values, encoder.distinct, budget, unknown)
+    settings = _read_settings(values, members["allocator_settings"])
+    undecoded.update({f"values {name}": count for name, count in unknown.items()})
+    return _Contents(segments, events, stacks, recorded, settings, undecoded)
+
+
+def _build_tables(contents: _Contents) -> dict[str, pa.Table]:
+    """Return the tables.
+
+    Raises:
+        Damage: A time is invalid.
+    """
+    segments, events, recorded = contents.segments, contents.events, contents.annotations
     times = [*_find_bounds(events.times_us), *_find_bounds(recorded["time_us"].drop_nulls().to_numpy())]
     if times and not 0 <= min(times) <= max(times) <= MAX_US:
         raise Damage("a time of the snapshot is not between 1970 and 2262")
     origin_us, end_us = (min(times), max(times)) if times else (0, 0)
-    ids, stacks = build_stacks(values, [events.frames, segments.frames, segments.block_frames], budget, unknown)
     info = {"tool": "PyTorch memory history"}
     if times:
         info |= {"origin_utc_ns": str(origin_us * NS_PER_US), "duration_ns": str((end_us - origin_us) * NS_PER_US)}
-    info |= _read_settings(values, members["allocator_settings"])
-    ranges = build_ranges(recorded, undecoded)
-    undecoded.update({f"values {name}": count for name, count in unknown.items()})
+    info |= contents.settings
     devices = sorted({*segments.devices.tolist(), *events.devices.tolist()})
     tables = {
-        "allocator_events": events.build_table(values, origin_us, segments.sum_by_device(), ids[0]),
-        **segments.build_tables(ids[1], ids[2]),
-        "stacks": stacks,
-        "nvtx_ranges": _build_ranges(ranges, origin_us),
+        "allocator_events": events.build_table(origin_us, segments.sum_by_device(), contents.stacks),
+        **segments.build_tables(contents.stacks),
+        "stacks": contents.stacks.table,
+        "nvtx_ranges": _build_ranges(build_ranges(recorded, contents.undecoded), origin_us),
         "devices": pa.table({"device_id": pa.array(devices, pa.int32())}),
         "capture_info": pa.table({"name": list(info), "value": list(info.values())}),
     }
-    return {name: _conform(name, table) for name, table in tables.items()}, +undecoded
+    return {name: _conform(name, table) for name, table in tables.items()}
 
 
 def _get_members(values: Values, undecoded: Counter[str]) -> dict[str, int]:

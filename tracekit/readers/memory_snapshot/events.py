@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.damage import Damage
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.pickled_stacks import StackIds
-    from tracekit.readers.common.pickles import CellArray, Int64Array, Mask, Values
+    from tracekit.readers.common.pickled_stacks import PickledStacks
+    from tracekit.readers.common.pickles import CellArray, Int64Array, ListEncoder, Mask, Values
 
 _OPERATIONS = {
     "alloc": "allocate",
@@ -35,7 +36,7 @@ _RESERVED = {"allocate segment": 1, "map segment": 1, "free segment": -1, "unmap
 _NUMBERS = {"addr": "address", "size": "bytes", "stream": "stream_id", "device_free": "free_bytes", "time_us": "time"}
 _TEXTS = {"compile_context": "compile_context", "user_metadata": "metadata", "category": "category"}
 _NO_TEXT = ("", "N/A")
-_BATCH = 1 << 17
+_BATCH = 1 << 15
 _ROW_BYTES = 120
 NS_PER_US = 1000
 MAX_US = (1 << 63) // NS_PER_US - 1
@@ -72,68 +73,59 @@ class AllocatorEvents:
 
     Attributes:
         count: Number of events.
-        frames: Cell of the list of frames of each event.
+        stacks: Code of the list of frames of each event.
     """
 
-    def __init__(self, values: Values, traces: CellArray, budget: Budget, unknown: Counter[str]) -> None:
+    def __init__(
+        self, values: Values, traces: CellArray, budget: Budget, encoder: ListEncoder, unknown: Counter[str]
+    ) -> None:
         """Read the events.
 
         Args:
             values: The values of the pickle.
             traces: Lists of events, one per device.
             budget: Memory budget for the table.
+            encoder: Encoder of lists of frames.
             unknown: Counter of members with unknown names, to which those of the events are added.
 
         Raises:
             Damage: An event is invalid, or the events exceed the memory budget.
         """
-        offsets, cells = values.flatten(traces, "events by device")
-        self.count = len(cells)
+        counts = [values.count_items(trace) for trace in budget.reserve_each(traces.tolist(), "devices")]
+        self.count = sum(counts)
         budget.reserve(self.count, _ROW_BYTES, "rows of allocator_events")
-        self.devices = np.repeat(np.arange(len(traces), dtype=np.int32), np.diff(offsets))
-        self._edges = offsets.tolist()
+        self.devices = np.repeat(np.arange(len(traces), dtype=np.int32), counts)
+        self._edges = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
         self._numbers = {column: _Numbers(self.count) for column in _NUMBERS.values()}
-        self._texts = {name: np.empty(self.count, np.int32) for name in ("action", *_TEXTS.values())}
-        self.frames = np.empty(self.count, np.uint64)
-        for start in range(0, self.count, _BATCH):
-            self._read_batch(values, cells, slice(start, start + _BATCH), unknown)
-        self._operations = self._encode_operations(values)
-
-    def _read_batch(self, values: Values, cells: CellArray, rows: slice, unknown: Counter[str]) -> None:
-        keys = ("action", "frames", *_NUMBERS, *_TEXTS)
-        columns = values.columns(cells[rows], keys, "events", unknown)
-        for key, column in _NUMBERS.items():
-            self._numbers[column].fill(rows, *values.integers(columns[key], key))
-        for key, column in {"action": "action", **_TEXTS}.items():
-            self._texts[column][rows] = values.find_strings(columns[key], key)
-        self.frames[rows] = columns["frames"]
-
-    def _encode_operations(self, values: Values) -> pa.DictionaryArray:
-        actions = values.encode(self._texts.pop("action"))
-        if actions.null_count:
-            raise Damage(f"{actions.null_count:,} events of the snapshot have no action")
-        names = pa.array([_OPERATIONS.get(name, name) for name in actions.dictionary.to_pylist()], pa.string())
-        distinct = names.unique()
-        indices = actions.indices
-        if len(distinct) < len(names):
-            import pyarrow.compute as pc
-
-            indices = pc.index_in(names, distinct).cast(pa.int32()).take(indices)
-        return pa.DictionaryArray.from_arrays(indices, distinct)
+        texts = {name: np.empty(self.count, np.int32) for name in ("action", *_TEXTS.values())}
+        self.stacks = np.empty(self.count, np.int32)
+        start = 0
+        for cells in itertools.chain.from_iterable(map(values.iterate_items, traces.tolist())):
+            for first in range(0, len(cells), _BATCH):
+                batch = cells[first : first + _BATCH]
+                rows = slice(start, start + len(batch))
+                columns = values.columns(batch, ("action", "frames", *_NUMBERS, *_TEXTS), "events", unknown)
+                for key, column in _NUMBERS.items():
+                    self._numbers[column].fill(rows, *values.integers(columns[key], key))
+                for key, column in {"action": "action", **_TEXTS}.items():
+                    texts[column][rows] = values.find_strings(columns[key], key)
+                self.stacks[rows] = encoder.encode(columns["frames"])
+                start = rows.stop
+        self._operations = _name_operations(values.encode(texts.pop("action")))
+        self._texts = {name: values.encode(indices, _NO_TEXT) for name, indices in texts.items()}
 
     @property
     def times_us(self) -> Int64Array:
         """The recorded times in µs."""
         return self._numbers["time"].values[self._numbers["time"].valid]
 
-    def build_table(self, values: Values, origin_us: int, in_use: dict[int, InUse], stack_ids: StackIds) -> pa.Table:
+    def build_table(self, origin_us: int, in_use: dict[int, InUse], stacks: PickledStacks) -> pa.Table:
         """Return the table ``allocator_events``. The columns of the events become those of the table.
 
         Args:
-            values: The values of the pickle.
             origin_us: Time of the trace origin.
             in_use: Memory at the end of the recording, by device.
-            stack_ids: Call stack of each event.
+            stacks: The call stacks.
         """
         time = self._numbers.pop("time")
         time.values -= origin_us
@@ -152,8 +144,8 @@ class AllocatorEvents:
                 **{name: column.finish() for name, column in self._numbers.items()},
                 "allocated_bytes": allocated,
                 "reserved_bytes": reserved,
-                **stack_ids._asdict(),
-                **{name: values.encode(self._texts[name], _NO_TEXT) for name in _TEXTS.values()},
+                **stacks.get_ids(self.stacks)._asdict(),
+                **self._texts,
             }
         )
 
@@ -175,3 +167,14 @@ class AllocatorEvents:
             valid[start:stop] = usage.min() >= 0
         changes[~valid] = 0
         return build_number_array(changes, None if valid.all() else valid)
+
+
+def _name_operations(actions: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return the operations of the table, from the recorded actions."""
+    if actions.null_count:
+        raise Damage(f"{actions.null_count:,} events of the snapshot have no action")
+    names = pa.array([_OPERATIONS.get(name, name) for name in actions.dictionary.to_pylist()], pa.string())
+    distinct = names.unique()
+    if len(distinct) == len(names):
+        return pa.DictionaryArray.from_arrays(actions.indices, names)
+    return pa.DictionaryArray.from_arrays(pc.index_in(names, distinct).take(actions.indices), distinct)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.pickled_stacks import StackIds
-    from tracekit.readers.common.pickles import CellArray, Int64Array, Values
+    from tracekit.readers.common.pickled_stacks import PickledStacks
+    from tracekit.readers.common.pickles import CellArray, Int64Array, ListEncoder, Values
 
 _NUMBERS = {
     "device": "device_id",
@@ -41,15 +41,19 @@ _ROW_BYTES, _MAX_DEVICES = 128, 1 << 16
 
 
 class MemorySegments:
-    """The segments of a snapshot and their blocks.
+    """The segments of a snapshot and their blocks."""
 
-    Attributes:
-        frames: Cell of the list of frames of each segment.
-        block_frames: Cell of the list of frames of each block.
-    """
-
-    def __init__(self, values: Values, segments: CellArray, budget: Budget, unknown: Counter[str]) -> None:
+    def __init__(
+        self, values: Values, segments: CellArray, budget: Budget, encoder: ListEncoder, unknown: Counter[str]
+    ) -> None:
         """Read the segments.
+
+        Args:
+            values: The values of the pickle.
+            segments: Cells of the segments.
+            budget: Memory budget for the tables.
+            encoder: Encoder of lists of frames.
+            unknown: Counter of members with unknown names, to which those of the segments and blocks are added.
 
         Raises:
             Damage: A segment is invalid, or the blocks exceed the memory budget.
@@ -65,7 +69,7 @@ class MemorySegments:
         if ((devices < 0) | (devices >= _MAX_DEVICES)).any():
             raise Damage("a segment of the snapshot has an invalid device")
         self.devices = devices.astype(np.int32)
-        self.frames = cells["frames"]
+        self._stacks = encoder.encode(cells["frames"])
         expandable, has_expandable = numbers.pop("is_expandable")
         self._columns = {
             name: build_number_array(n, None if valid.all() else valid) for name, (n, valid) in numbers.items()
@@ -78,18 +82,19 @@ class MemorySegments:
             "is_expandable": pa.array(expandable > 0, mask=~has_expandable),
         }
         self._sizes = numbers["bytes"][0]
-        self._read_blocks(values, cells["blocks"], numbers["address"][0], budget, unknown)
+        self._addresses = numbers["address"][0]
+        offsets, blocks = values.flatten(cells["blocks"], "blocks by segment")
+        budget.reserve(len(blocks), _ROW_BYTES, "rows of memory_blocks")
+        self._read_blocks(values, offsets, blocks, encoder, unknown)
 
     def _read_blocks(
-        self, values: Values, lists: CellArray, addresses: Int64Array, budget: Budget, unknown: Counter[str]
+        self, values: Values, offsets: Int64Array, blocks: CellArray, encoder: ListEncoder, unknown: Counter[str]
     ) -> None:
-        offsets, blocks = values.flatten(lists, "blocks by segment")
-        budget.reserve(len(blocks), _ROW_BYTES, "rows of memory_blocks")
         keys = (*_BLOCK_NUMBERS, "state", "frames", "history")
         cells = values.columns(blocks, keys, "blocks", unknown)
         _move_history(values, cells)
-        self.block_frames = cells["frames"]
-        self._owners = np.repeat(np.arange(len(lists)), np.diff(offsets))
+        self._block_stacks = encoder.encode(cells["frames"])
+        self._owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         numbers = {column: values.integers(cells[key], key) for key, column in _BLOCK_NUMBERS.items()}
         sizes, has_size = numbers["bytes"]
         if not has_size.all():
@@ -98,7 +103,7 @@ class MemorySegments:
             ends = np.cumsum(sizes)
             starts = ends - sizes
             first = np.append(starts, 0)[np.minimum(offsets[:-1], max(len(starts) - 1, 0))]
-            numbers["address"] = addresses[self._owners] + starts - first[self._owners], has_size
+            numbers["address"] = self._addresses[self._owners] + starts - first[self._owners], has_size
         states = values.encode(values.find_strings(cells["state"], "state"))
         names = [_STATES.get(name, name) for name in states.dictionary.to_pylist()]
         state_codes = states.indices.fill_null(len(names)).to_numpy()
@@ -122,11 +127,12 @@ class MemorySegments:
             sums[device] = InUse(allocated, int(self._sizes[self.devices == device].sum()))
         return sums
 
-    def build_tables(self, stack_ids: StackIds, block_stack_ids: StackIds) -> dict[str, pa.Table]:
+    def build_tables(self, stacks: PickledStacks) -> dict[str, pa.Table]:
         """Return the tables of the segments and blocks, with the ids of their call stacks."""
+        ids = stacks.get_ids(self._block_stacks)._asdict()
         return {
-            "memory_segments": pa.table({**self._columns, "stack_id": stack_ids.stack_id}),
-            "memory_blocks": pa.table(self._block_columns | block_stack_ids._asdict()),
+            "memory_segments": pa.table({**self._columns, "stack_id": stacks.get_ids(self._stacks).stack_id}),
+            "memory_blocks": pa.table(self._block_columns | ids),
         }
 
 

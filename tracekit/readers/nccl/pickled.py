@@ -78,10 +78,11 @@ def read_pickled_recorder(file: InputFile, budget: Budget) -> PickledRecorder:
     columns["duration_ms"] = _convert(*values.reals(read("duration_ms"), "duration_ms"))
     is_message = read("is_p2p")
     columns["is_message"] = _convert((_get_tags(is_message) == TRUE).astype(np.int64)) == 1
-    (stack_ids,), stacks = build_stacks(values, [read("frames")], budget, Counter())
-    columns |= {name: pl.Series(ids) for name, ids in stack_ids._asdict().items()}
+    (stack_codes,), distinct = values.encode_lists([read("frames")])
+    stacks = build_stacks(values, distinct, budget, Counter())
+    columns |= {name: pl.Series(ids) for name, ids in stacks.get_ids(stack_codes)._asdict().items()}
     metadata = {name: values.build(members[name]) for name in METADATA if name in members}
-    return PickledRecorder(convert_to_entries(columns), stacks, metadata)
+    return PickledRecorder(convert_to_entries(columns), stacks.table, metadata)
 
 
 def _get_tags(cells: CellArray) -> CellArray:
