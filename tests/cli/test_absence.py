@@ -148,7 +148,7 @@ WHOLE = {
     "nsys-rep": ["2 WDDM events and 1 Vulkan call are recorded, but tracekit does not decode them"],
     "nsys-sqlite": ["3 rows of WDDM_QUEUES_UTILIZATION and 1 row of NEW_EVENTS are recorded, but tracekit does not"],
     "kineto": [
-        "3 mtia_ccp_events events and 2 events without category are recorded, but tracekit does not decode them"
+        "3 unheard_events events and 2 events without category are recorded, but tracekit does not decode them"
     ],
     "tfevents": ["histogram events, ", " are recorded, but tracekit does not decode them"],
 }
@@ -173,7 +173,7 @@ def made_capture(style: str, folder: Path) -> Path:
     made = [
         {**common, "cat": "cpu_op", "name": "aten::add"},
         {**common, "cat": "overhead", "name": "Buffer Flush"},
-        *({**common, "cat": "mtia_ccp_events", "name": "x"} for _ in range(3)),
+        *({**common, "cat": "unheard_events", "name": "x"} for _ in range(3)),
         {"ph": "i", "name": "[memory]", "ts": 6, "pid": 7, "tid": 7},
         {"ph": "i", "name": "Record Window End", "ts": 9, "pid": "", "tid": ""},
         {**common, "cat": "Trace", "name": "PyTorch Profiler (0)"},
