@@ -150,13 +150,17 @@ KINDS: Mapping[str, NameKind] = {
         get_args(names.ReaderName),
         "tracekit info IN --from {}",
         _pair(
+            chrome__trace="chrome catapult chromium devtools viztracer",
             dlprof__db="dlprof dldb",
             graphdef="tensorflow savedmodel pb",
-            kineto="pytorch torch chrome chrometrace json profiler",
+            kineto="pytorch torch json profiler",
+            memory__snapshot="memory snapshot pickle allocator",
             ncu__rep="ncu nsightcompute compute",
             nsys__rep="nsys nsight nsightsystems qdrep",
             nsys__sqlite="sqlite db sqlite3",
+            rocpd="rocm rocprof rocprofv3 amd hip",
             tfevents="tensorboard tb events",
+            xplane="jax xla xprof tpu xspace",
         ),
     ),
 }

@@ -228,7 +228,8 @@ def read_agents(path: Path) -> pl.DataFrame:
     texts = {"Agent_Type", "Name", "Vendor_Name", "Product_Name", "Model_Name"}
     types = {name: pl.String if name in texts else pl.Int64 for name in read_header(path)}
     try:
-        return pl.read_csv(path, schema_overrides=types, ignore_errors=True).rename(str.lower)
+        agents = pl.read_csv(path, schema_overrides=types, ignore_errors=True)
+        return agents.select(pl.all().name.to_lowercase())
     except pl.exceptions.PolarsError as e:
         raise CorruptTraceError(get_first_line_of_message(e)[:_MAX_MESSAGE], path=path, hint=HINT) from e
 
