@@ -147,9 +147,7 @@ def test_messages_of_commands(run: Run) -> None:
 WHOLE = {
     "nsys-rep": ["2 WDDM events and 1 Vulkan call are recorded, but tracekit does not decode them"],
     "nsys-sqlite": ["3 rows of WDDM_QUEUES_UTILIZATION and 1 row of NEW_EVENTS are recorded, but tracekit does not"],
-    "kineto": [
-        "3 unheard_events events and 2 events without category are recorded, but tracekit does not decode them"
-    ],
+    "kineto": ["3 unheard_events events and 2 events without category are recorded, but tracekit does not decode them"],
     "tfevents": ["histogram events, ", " are recorded, but tracekit does not decode them"],
 }
 

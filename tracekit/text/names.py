@@ -269,6 +269,7 @@ ReaderName: TypeAlias = Literal[
     "nsys-sqlite",
     "nvprof",
     "parquet",
+    "perfetto",
     "rocpd",
     "rocprof-csv",
     "rocprofv3-json",
