@@ -218,6 +218,13 @@ class TestFormsOfOneRun:
             tmp_path / name: tmp_path / "b.nsys-rep" for name in ("b.sqlite", "b.nsys-rep.sqlite")
         }
 
+    def test_traces_beside_profiles_of_xla_are_the_same_run(self, tmp_path: Path) -> None:
+        names = ["a.xplane.pb", "a.trace.json.gz", "b.xplane.pb", "perfetto_trace.json.gz", "c/d.trace.json.gz"]
+        formats = {tmp_path / name: "xplane" for name in names} | {tmp_path / "model.pb": "graphdef"}
+        assert paths.find_replaced_captures(formats) == {
+            tmp_path / name: tmp_path / "a.xplane.pb" for name in ("a.trace.json.gz", "perfetto_trace.json.gz")
+        }
+
 
 class TestReplacedMembers:
     """A member that another file replaces after the set was loaded is an error that names it."""

@@ -49,6 +49,9 @@ _FOLDER_SUFFIX = re.compile(r"_(?:pqtdir|arwdir)\Z")
 """Suffixes of the folders that ``nsys export`` names after the report."""
 _REPORT_SUFFIX = re.compile(r"\.(?:nsys-rep|qdrep)\Z")
 """Suffixes of reports, which are sometimes kept in the names of their exports, such as ``rank0.nsys-rep.sqlite``."""
+_TRACES_OF_JAX = ("perfetto_trace.json", "perfetto_trace.json.gz")
+_XLA_SUFFIX, _PROFILE_SUFFIX = re.compile(r"(?:\.xplane\.pb|\.trace\.json)(?:\.gz)?\Z"), re.compile(r"\.pb(?:\.gz)?\Z")
+"""Suffixes of profiles of XLA and of the traces beside them, and of profiles alone."""
 _UNREADABLE = "the capture was skipped, because it cannot be read"
 
 
@@ -257,7 +260,8 @@ def find_replaced_captures(formats: Mapping[Path, str]) -> dict[Path, Path]:
 
     The SQLite export ``rank0.sqlite`` and the folder of tables ``rank0_pqtdir`` contain the same run as the report
     ``rank0.nsys-rep``, and ``trace.json.gz`` is the compressed ``trace.json``. The report is read rather than its
-    exports, and the uncompressed file rather than the compressed one.
+    exports, and the uncompressed file rather than the compressed one. A profile of XLA is read rather than the trace
+    beside it, and rather than the trace for Perfetto, which JAX gives the same name for all profiles.
 
     Args:
         formats: Name of the format of each capture, by path.
@@ -272,7 +276,13 @@ def find_replaced_captures(formats: Mapping[Path, str]) -> dict[Path, Path]:
         elif name == "kineto":
             form = 0, path.name.endswith(".gz"), path
             by_run.setdefault((path.parent, path.name.removesuffix(".gz"), True), []).append(form)
-    replaced = {}
+        elif name == "xplane":
+            form = int(_PROFILE_SUFFIX.search(path.name) is None), path.name.endswith(".gz"), path
+            by_run.setdefault((path.parent, _XLA_SUFFIX.sub("", path.name), False), []).append(form)
+    of_xla = sorted((path for path, name in formats.items() if name == "xplane"), reverse=True)
+    profiles = {path.parent: path for path in of_xla if _PROFILE_SUFFIX.search(path.name)}
+    traces = (path for path in of_xla if path.name in _TRACES_OF_JAX and path.parent in profiles)
+    replaced = {path: profiles[path.parent] for path in traces}
     for forms in by_run.values():
         first = min(forms)
         replaced.update({path: first[2] for *form, path in forms if form > list(first[:2])})
