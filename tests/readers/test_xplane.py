@@ -346,6 +346,9 @@ def test_ops_and_steps_of_tpus_are_those_of_xprof() -> None:
         ops = {f"12190760917235803885/{name}": value for name, value in sum_durations(trace, "name").items()}
         windows = trace.rollup().frame("iterations").collect()
         bounds = windows.select("window_start_ns", "window_end_ns").rows()
+        costs = trace.frame("hlo_instructions").select("name", "flop").collect()
+        kernels = trace.frame("kernels").select(pl.col("name").cast(pl.String)).collect()
+    assert kernels.join(costs, on="name")["flop"].sum() == truth["flop"]
     loops = {name for name in truth["ops"] if "while" in name}
     assert {*truth["ops"]} - loops == {*ops}
     for name, (count, ns) in ops.items():
@@ -467,6 +470,17 @@ def test_launches_are_followed_through_threads(tmp_path: Path) -> None:
         kernels = trace.correlate().frame("kernels").sort("start_ns").collect()
     assert kernels["thread_id"].to_list() == [1, 2]
     assert kernels["api_start_ns"].to_list() == [11, 96]
+
+
+def test_ops_of_programs_that_are_not_in_the_profile_are_instructions(tmp_path: Path) -> None:
+    core = build_core(0, ("jit_f(7)", 0, 9_000, {}), XLA_Ops=[("%dot.1 = f32[2]{0} dot(f32[2]{0} %a)", 0, 1_000, {})])
+    key = core.name("%dot.1 = f32[2]{0} dot(f32[2]{0} %a)")
+    entry = next(e for e in core.plane.event_metadata if e.key == key)
+    entry.value.stats.extend(core.values({"hlo_category": "convolution", "flops": 12, "bytes_accessed": 34}))
+    with load(save(tmp_path, core)) as trace:
+        (row,) = trace["hlo_instructions"].to_pylist()
+    shown = ("program_id", "program", "name", "opcode", "category", "flop", "model_flop", "accessed_bytes")
+    assert [row[c] for c in shown] == [7, "jit_f", "dot.1", "dot", "convolution", 12, None, 34]
 
 
 def test_operations_of_cpus_are_ranges_of_programs(tmp_path: Path) -> None:

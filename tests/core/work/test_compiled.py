@@ -109,6 +109,32 @@ def test_the_work_of_a_step_of_jax() -> None:
     assert products.filter(pl.col("flop") == of_layer).height == 5 * 11
 
 
+def test_recorded_work_counts_where_the_text_does_not_tell_it() -> None:
+    """The profile contains no bodies of fusions. The numbers are those of XLA for one execution."""
+    with tk.load(FIXTURES / "xplane" / "tpu.xplane.pb") as trace:
+        work = compute_op_work(trace.frame)
+        steps = tk.stats(trace, "step_mfu")
+    assert work.covered_share == 1.0
+    products = work.ops.filter(pl.col("kind") == "matrix_product")
+    assert products.select("flop", "type", "read_bytes").unique().rows() == [(2**37, "bf16", 96 << 20)]
+    assert products.height == 2 * 2 * 4
+    assert {*work.ops["kind"]} == {"matrix_product", "pointwise", "reduction", "copy", "collective"}
+    assert steps["FLOP"].to_list() == [2**39] * 4 + [2**41]
+    assert all(50 < mfu < 52 for mfu in steps["MFU (%)"][1:4])
+
+
+@pytest.mark.parametrize(
+    ("category", "path", "text", "expected"),
+    [
+        ("convolution fusion", "jit(f)/conv_general_dilated", "%a = (f32[2]{0}) fusion()", ("convolution", "fp32")),
+        ("", "", "a", ("pointwise", None)),
+        ("loop fusion", "jit(f)/mul", "%a = opaque[] fusion()", ("pointwise", None)),
+    ],
+)
+def test_kinds_of_recorded_work(category: str, path: str, text: str, expected: tuple[str, str | None]) -> None:
+    assert compiled._classify_recorded_work(category, path, text) == expected
+
+
 @pytest.mark.corpus
 def test_work_that_a_profile_states() -> None:
     """XLA states the operations and bytes of the ops of a TPU, with the same rules."""

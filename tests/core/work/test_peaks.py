@@ -12,6 +12,7 @@ from tracekit import schemas
 from tracekit.core.work.peaks import (
     COLUMNS,
     find_peaks,
+    find_recorded_peaks,
     find_sheet_peaks,
     get_default_peaks,
     measure_clocks,
@@ -213,6 +214,17 @@ def test_rates_of_kinds() -> None:
     assert hopper.get_rate(None, "matrix_product") is None
     assert volta.get_rate("fp64", "matrix_product") == volta.vector["fp64"]
     assert (volta.tf32, volta.half) == (volta.fp32, volta.matrix["fp16"])
+
+
+def test_recorded_peaks_of_a_tpu() -> None:
+    row = {"name": "TPU v6 Lite", "peak_flop_per_s": 918 * 10**12, "memory_bandwidth_bytes_per_s": 1_637_993_152_512}
+    found = find_recorded_peaks(row)
+    assert found is not None
+    assert (found.get_rate("bf16", "matrix_product"), found.bandwidth) == (918e12, 1_637_993_152_512.0)
+    assert found.get_rate("fp32", "matrix_product") is None
+    assert found.get_rate("bf16", "pointwise") is None
+    assert find_recorded_peaks({**row, "peak_flop_per_s": None}) is None
+    assert find_recorded_peaks({"peak_flop_per_s": 1}) is not None
 
 
 def test_default_peaks_are_those_of_a_current_gpu() -> None:

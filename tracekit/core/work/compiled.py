@@ -9,12 +9,13 @@ a kernel, which is named after one of them: their work is the same. Kernels of l
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from tracekit.core import trees
+from tracekit.core import categories, trees
 from tracekit.core.work import hlo
 from tracekit.system.sorting import create_series
 
@@ -38,6 +39,15 @@ COLUMNS = {
 }
 _OPERATION, _PROGRAM = r"[#,]hlo_op=([^,#]+)", r"[#,]program_id=(-?\d{1,19})(?:[,#]|$)"
 _KEY = ("program_id", "name")
+_RESULT_TYPE = re.compile(r" = \(?([a-z]\w{1,20})\[")
+_KINDS = {
+    "gemm": "matrix_product",
+    "convolution": "convolution",
+    "reduction": hlo.REDUCTION,
+    "copy": hlo.COPY,
+    "communication": hlo.COLLECTIVE,
+}
+"""The kind of work of each category of kernels."""
 
 
 def are_programs_recorded(frames: Frames) -> bool:
@@ -135,7 +145,40 @@ def compute_work_of_instructions(frames: Frames, operations: pl.DataFrame, kerne
             if described := _describe(instruction, instructions, computations):
                 rows.append((program, name, is_kernel, *described))
     schema = {"program_id": pl.Int64, "name": pl.String, "is_kernel": pl.Boolean, **COLUMNS}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    work = pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.concat([work, _read_recorded_work(frames, operations, work).select(work.columns)])
+
+
+def _read_recorded_work(frames: Frames, operations: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Return the work that the profiler recorded for instructions whose text does not tell it.
+
+    The number of bytes is that of bytes read and written together, as ``read_bytes``. The type is that of the result.
+    """
+    flop = pl.coalesce("model_flop", "flop")
+    table = frames("hlo_instructions").filter(flop.is_not_null() & pl.col("accessed_bytes").is_not_null())
+    rows = table.select(*_KEY, "category", "op_name", "text", flop=flop, read_bytes="accessed_bytes").collect()
+    rows = rows.join(operations.select(_KEY).unique(), on=_KEY, how="semi", maintain_order="left")
+    rows = rows.join(work.filter(~pl.col("is_kernel")).select(_KEY), on=_KEY, how="anti", maintain_order="left")
+    values = [
+        (strip_number(name), *_classify_recorded_work(category or "", path or "", text))
+        for name, category, path, text in rows.select("name", "category", "op_name", "text").iter_rows()
+    ]
+    described = pl.DataFrame(values, schema={"op": pl.String, "kind": pl.String, "type": pl.String}, orient="row")
+    return rows.hstack(described).with_columns(
+        pl.col("kind", "type").cast(pl.Categorical),
+        is_kernel=pl.lit(value=False),
+        shapes=pl.lit("[]"),
+        types=pl.lit("[]"),
+        written_bytes=pl.lit(0, pl.Int64),
+    )
+
+
+def _classify_recorded_work(category: str, path: str, text: str) -> tuple[str, str | None]:
+    """Return the kind and the type of the work of an instruction, given its category, its path and its text."""
+    of_category = categories.classify_kernel(f"{category} {path.rpartition('/')[2]}".strip()).category
+    result = _RESULT_TYPE.search(text)
+    scalar = hlo.find_element_type(result[1]) if result else None
+    return _KINDS.get(of_category, hlo.POINTWISE), scalar.name if scalar else None
 
 
 def _group_names(keys: pl.DataFrame) -> dict[object, list[str]]:

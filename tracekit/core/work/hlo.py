@@ -225,6 +225,11 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in (*parts, text[first:]) if part.strip()]
 
 
+def find_element_type(kind: str) -> ScalarType | None:
+    """Return the type of elements that HLO spells in this way, such as ``bf16``, or None."""
+    return find_scalar_type(_SPELLINGS.get(kind, ""))
+
+
 def _parse_arrays(text: str) -> tuple[Tensor, ...] | None:
     """Return the arrays in the text of a shape, or None if there are none."""
     arrays = []
@@ -232,7 +237,7 @@ def _parse_arrays(text: str) -> tuple[Tensor, ...] | None:
         if kind in ("token", "opaque"):
             continue
         shape = tuple(min(int(n), MAX_NUMBER) for n in re.findall(r"\d{1,40}", sizes))
-        arrays.append(Tensor(shape[: MAX_RANK + 1], find_scalar_type(_SPELLINGS.get(kind, ""))))
+        arrays.append(Tensor(shape[: MAX_RANK + 1], find_element_type(kind)))
     return tuple(arrays) or None
 
 

@@ -26,7 +26,7 @@ RECORDED, MEASURED, DATA_SHEET = "recorded", "measured", "data sheet"
 COLUMNS = (
     *("device_id", "name", "compute_major", "compute_minor", "sm_count", "clock_rate_hz"),
     *("memory_bandwidth_bytes_per_s", "threads_per_warp", "max_warps_per_sm", "max_registers_per_sm"),
-    "max_shared_memory_per_sm_bytes",
+    *("max_shared_memory_per_sm_bytes", "peak_flop_per_s"),
 )
 """The columns of ``devices`` that ``find_peaks`` reads."""
 MATRIX_KINDS = ("matrix_product", "convolution", "attention")
@@ -36,7 +36,7 @@ _CLOCK_METRIC = "GPC Clock Frequency [MHz]"
 _AMD_WAVEFRONT, _AMD_NAMES = 64, r"^AMD\b|Instinct|Radeon"
 _KHZ, _MIN_HZ, _MAX_HZ, _MIN_BANDWIDTH, _MAX_BANDWIDTH = 1000, 10**8, 10**10, 10**10, 10**14
 """Old captures contain clocks in kHz, and wrong bandwidths with them. Other values are implausible."""
-_MAX_SMS = 4096
+_MAX_SMS, _LANES = 4096, 32
 
 
 class Resources(NamedTuple):
@@ -94,7 +94,7 @@ class Peaks(NamedTuple):
         if type_ is None:
             return None
         if kind in MATRIX_KINDS:
-            return self.matrix.get(type_, self.vector.get(type_)) if type_ != "fp32" else self.fp32
+            return self.matrix.get(type_, self.vector.get(type_)) if type_ != "fp32" else self.fp32 or None
         return self.vector.get(type_ if type_ in ("fp64", "int8") else "fp32")
 
     @property
@@ -155,6 +155,21 @@ def find_peaks(device: Mapping[str, Any]) -> Peaks | None:
     )
 
 
+def find_recorded_peaks(device: Mapping[str, Any]) -> Peaks | None:
+    """Return the peak rate of matrix products in BF16 that a profiler recorded, as for TPUs, or None.
+
+    Args:
+        device: A row of ``devices``, with the columns ``COLUMNS``.
+    """
+    rate = device.get("peak_flop_per_s")
+    if not rate:
+        return None
+    bandwidth, bandwidth_source = _choose_bandwidth(device, None)
+    resources = Resources(1, None, None, _LANES, None, None, 0)
+    name = device.get("name") or ""
+    return Peaks(name, {}, {"bf16": float(rate)}, bandwidth, math.nan, RECORDED, bandwidth_source, resources)
+
+
 def _compute_rates(
     per_clock: Mapping[str, float], clocks_per_s: float, capped: Mapping[str, float]
 ) -> dict[str, float]:
@@ -197,7 +212,9 @@ class KnownPeaks(NamedTuple):
 def read_peaks(frames: Frames) -> KnownPeaks:
     """Return the peak rates of the devices of a capture."""
     devices = {device["device_id"]: device for device in frames("devices").select(COLUMNS).collect().to_dicts()}
-    recorded = {number: peaks for number, row in devices.items() if (peaks := find_peaks(row))}
+    recorded = {
+        number: peaks for number, row in devices.items() if (peaks := find_peaks(row) or find_recorded_peaks(row))
+    }
     sheets = {number: peaks for number, row in devices.items() if (peaks := find_sheet_peaks(row))}
     clocks = measure_clocks(frames)
     measured = {d: scale_to_clock(peaks, clocks[d]) for d, peaks in recorded.items() if d in clocks}
@@ -281,7 +298,7 @@ def _read_resources(device: Mapping[str, Any], sm_count: int, rates: Mapping[str
         sm_count,
         rates.get("blocks_per_sm"),
         device.get("max_warps_per_sm") or None,
-        device.get("threads_per_warp") or 32,
+        device.get("threads_per_warp") or _LANES,
         device.get("max_registers_per_sm") or None,
         device.get("max_shared_memory_per_sm_bytes") or None,
         rates.get("reserved_shared_bytes", 0),

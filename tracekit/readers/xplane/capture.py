@@ -184,7 +184,8 @@ class ProfileCapture(Capture):
     def _instructions(self) -> pa.Table:
         planes = (plane for plane in self._space.planes if plane.name == programs.METADATA)
         try:
-            return programs.build_instruction_table(programs.iterate_programs(planes), self._budget)
+            table = programs.build_instruction_table(programs.iterate_programs(planes), self._budget)
+            return programs.add_costs(table, self._kinds)
         except Damage as e:
             raise CorruptTraceError(str(e), path=self._path, table=INSTRUCTIONS, hint=_RECORD_AGAIN) from e
 
@@ -220,6 +221,7 @@ class ProfileCapture(Capture):
         lines = self._number_device_lines()
         spans = self._read_device_lines(lines)
         events = cores.read_cores(self._cores, [lines[plane.start] for plane in self._cores], self._first_core)
+        self._kinds = cores.list_distinct_kinds(events)
         on_host = _merge_ranges(thunks.build_ranges(ranges, calls), self._build_cpu_operations(operations))
         del ranges, operations
         on_cores = launches.build_launches(events, flows, on_host, spans, _find_first_free_id(calls, activities))

@@ -321,6 +321,17 @@ def _find_outer_ops(ops: pl.DataFrame) -> pl.Series:
     return pl.Series(pa.array(mask))
 
 
+def list_distinct_kinds(cores: CoreEvents) -> pl.DataFrame:
+    """Return what the ops that ran are, with one row per ``program_id`` and ``name``. ``module`` is their program."""
+    used = cores.ops.select("op", "run").drop_nulls("op").unique("op", maintain_order=True)
+    modules = used.join(
+        cores.runs.select("run", "module", own_id="program_id"), on="run", how="left", maintain_order="left"
+    )
+    kinds = cores.kinds.select(pl.all().gather(modules["op"])).hstack(modules.select("module", "own_id"))
+    kinds = kinds.with_columns(program_id=pl.coalesce("program_id", "own_id")).drop("own_id")
+    return kinds.drop_nulls("program_id").unique(["program_id", "name"], keep="first", maintain_order=True)
+
+
 def build_activities(cores: CoreEvents) -> dict[str, pl.DataFrame]:
     """Return the columns of kernels, of asynchronous copies, and of runs of programs whose ops were not recorded.
 

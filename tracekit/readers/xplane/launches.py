@@ -141,8 +141,8 @@ def place_operations(cores: CoreEvents, launches: pl.DataFrame, bounds: pl.DataF
     Returns:
         One row per run and op, and one per run of which no op was recorded: ``run``, ``op``, ``thread_id``, ``at_ns``
         (the launch), ``is_alone`` (whether there was no place for a range of its own), ``module_start_ns``,
-        ``module_end_ns`` (range of the program) and ``call`` (number of the call). Runs of one program that the same
-        event launched on several devices share their places.
+        ``module_end_ns`` (range of the program) and ``call`` (number of the call). Runs of one program that the
+        same event launched on several devices share the range of the program.
     """
     runs = cores.runs.join(launches, on="run", how="left", maintain_order="left").with_columns(
         thread_id=pl.coalesce("launch_thread_id", "thread_id"), launch_ns=pl.coalesce("launch_ns", "start_ns")
@@ -150,14 +150,15 @@ def place_operations(cores: CoreEvents, launches: pl.DataFrame, bounds: pl.DataF
     named = cores.ops.drop_nulls("run").with_columns(cores.kinds["name"].gather(cores.ops.drop_nulls("run")["op"]))
     firsts = named.group_by("run", "op", maintain_order=True).agg(pl.col("name", "start_ns").first())
     group = ["thread_id", "launch_ns", "module", "program_id"]
-    rows = runs.select("run", *group, run_start_ns="start_ns", device="device_id").join(
+    op_of_device = ["group", "device_id", "name"]
+    rows = runs.select("run", "device_id", *group, run_start_ns="start_ns").join(
         firsts, on="run", how="left", maintain_order="left"
     )
     ids = rows.select(group).unique(maintain_order=True).with_row_index("group")
     rows = rows.join(ids, on=group, nulls_equal=True, maintain_order="left")
     order = pl.coalesce(pl.col("start_ns") - pl.col("run_start_ns"), pl.lit(0, pl.Int64))
-    slots = rows.group_by("group", "name").agg(order.min().alias("order"), pl.col("run").min().alias("first"))
-    slots = slots.sort("group", "order", "first", "name").with_columns(
+    slots = rows.group_by(op_of_device).agg(order.min().alias("order"), pl.col("run").min().alias("first"))
+    slots = slots.sort("group", "device_id", "order", "first", "name").with_columns(
         slot=pl.when(pl.col("name").is_null()).then(0).otherwise(pl.int_range(1, pl.len() + 1).over("group"))
     )
     sizes = slots.group_by("group", maintain_order=True).agg(size=pl.col("slot").max() + 1)
@@ -165,9 +166,7 @@ def place_operations(cores: CoreEvents, launches: pl.DataFrame, bounds: pl.DataF
     first = pl.col("size").cum_sum().over("thread_id", "launch_ns") - pl.col("size")
     placed = placed.with_columns(first=pl.min_horizontal(first, pl.col("room") - 1))
     placed = placed.with_columns(last=pl.min_horizontal(pl.col("first") + pl.col("size"), "room"))
-    rows = rows.join(
-        slots.select("group", "name", "slot"), on=["group", "name"], nulls_equal=True, maintain_order="left"
-    )
+    rows = rows.join(slots.select(*op_of_device, "slot"), on=op_of_device, nulls_equal=True, maintain_order="left")
     rows = rows.join(placed.select("group", "first", "last"), on="group", maintain_order="left")
     has_place = (pl.col("first") + pl.col("slot") < pl.col("last")) & (pl.col("slot") > 0)
     at = pl.col("launch_ns") + pl.col("first") + pl.when(has_place).then("slot").otherwise(0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from tracekit import schemas
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.messages import load_message_class, parse
 from tracekit.readers.xplane.values import METADATA_VALUES, EventValues
@@ -58,6 +59,9 @@ _TYPES = {
 """Names of element types by number."""
 _TUPLE, _MAX_NESTING, _MAX_OPERANDS, _MAX_TEXT = 13, 8, 1 << 12, 1 << 16
 _INSTRUCTION_BYTES = 1 << 11
+COSTS = ("category", "flop", "model_flop", "accessed_bytes")
+"""Columns of ``hlo_instructions`` that profiles of TPUs contain for each op."""
+_OPCODE = r"^%[^ ]+ = .*?[\]})] ([a-z][a-z0-9-]*)\("
 
 
 class CompiledProgram(NamedTuple):
@@ -146,6 +150,40 @@ def build_instruction_table(programs: Iterable[CompiledProgram], budget: Budget)
     table = {"instruction_id": pa.array(range(1, len(rows) + 1), pa.int64()), **dict(zip(names, arrays, strict=True))}
     encoded = ("program", "computation", "opcode", "op_name")
     return pa.table({name: a.dictionary_encode() if name in encoded else a for name, a in table.items()})
+
+
+def add_costs(table: pa.Table, kinds: pl.DataFrame) -> pa.Table:
+    """Add to ``hlo_instructions`` what the profiler recorded about ops: their category and cost.
+
+    Ops whose programs the profile does not contain are added as instructions at the end.
+
+    Args:
+        table: The table.
+        kinds: What ops are: ``program_id``, ``module``, ``name``, ``text``, ``op_name``, ``category``, ``flop``,
+            ``model_flop``, ``accessed_bytes``.
+    """
+    if kinds.is_empty():
+        return table
+    keys = ["program_id", "name"]
+    rows = pl.DataFrame(pl.from_arrow(table))
+    known = rows.join(kinds.select(*keys, *COSTS), on=keys, how="left", maintain_order="left")
+    new = kinds.join(rows.select(keys), on=keys, how="anti", maintain_order="left").select(
+        instruction_id=pl.int_range(1, pl.len() + 1, dtype=pl.Int64) + rows.height,
+        program_id="program_id",
+        program=pl.col("module").fill_null(""),
+        computation=pl.lit(""),
+        is_entry=pl.lit(value=False),
+        name="name",
+        position=pl.lit(None, pl.Int64),
+        opcode=pl.coalesce(pl.col("text").str.extract(_OPCODE), "category", pl.lit("")),
+        op_name="op_name",
+        text="text",
+        **{c: pl.col(c) for c in COSTS},
+    )
+    texts = ("program", "computation", "opcode", "op_name", "category")
+    both = pl.concat([known.cast(dict.fromkeys(texts, pl.String)), new], how="vertical_relaxed")
+    merged = both.cast({c: pl.Categorical() for c in texts}).to_arrow()
+    return merged.cast(schemas.arrow_schema(schemas.table("hlo_instructions"), merged.column_names))
 
 
 def format_instruction(instruction: Any, instructions: dict[int, Any], computations: dict[int, str]) -> str:
