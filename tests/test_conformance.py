@@ -35,6 +35,7 @@ TRACES = [
     *sorted((FIXTURES / "memory_snapshot").glob("*.pickle")),
     FIXTURES / "nccl" / "events.jsonl",
     FIXTURES / "nvprof" / "session.nvvp",
+    FIXTURES / "proton" / "scopes.hatchet",
     FIXTURES / "nsys_jsonlines" / "nvtx_features.jsonlines",
 ]
 FORMATS = {
@@ -43,6 +44,7 @@ FORMATS = {
     ".jsonl": "nccl",
     ".pickle": "memory-snapshot",
     ".nvvp": "nvprof",
+    ".hatchet": "proton",
     ".jsonlines": "nsys-jsonlines",
     ".pftrace": "perfetto",
     ".gz": "kineto",

@@ -31,6 +31,7 @@ FILES = {
     "rocprof-csv": ["rocm/csv"],
     "nccl": ["nccl/stuck_rank0.pickle", "nccl/stuck_rank0.json", "nccl/events.jsonl", "nccl/inspector_0.log"],
     "nsys-jsonlines": ["nsys_jsonlines/nvtx_features.jsonlines"],
+    "proton": ["proton/scopes.hatchet", "proton/python.hatchet"],
     "nvprof": ["nvprof/session.nvvp"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")

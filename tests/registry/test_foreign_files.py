@@ -106,10 +106,6 @@ CASES: dict[str, tuple[bytes, str]] = {
         "a snapshot of the CUDA memory of PyTorch",
     ),
     "pickle": (pickle.dumps([1, 2]), "a pickle file, which tracekit does not load"),
-    "Proton": (
-        json.dumps([{"children": [], "frame": {"name": "ROOT", "type": "function"}, "metrics": {}}]).encode(),
-        "a profile of Proton (Triton)",
-    ),
     "XProf": (b'[ { "cols": [ { "id": "rank" } ] } ]', "a page of XProf"),
     "V8": (b'{"nodes":[{"id":1,"callFrame":{"functionName":"a"}}]}', "a CPU profile of V8"),
     "replay": (b'[{"op_name": "aten::add", "replay_ir": {}}]', "a list of operators to replay with PyTorch"),
@@ -208,6 +204,7 @@ def test_a_chrome_trace_is_named_and_detected(name: str, tmp_path: Path) -> None
         ("empty.nsys-rep", "a report of Nsight Systems"),
         ("empty.sqlite", "a SQLite export of Nsight Systems"),
         ("nvprof/program.nvprof", "a profile of nvprof"),
+        ("proton/scopes.hatchet", "a profile of Proton (Triton)"),
         ("nvprof/session.nvvp", "a session of the NVIDIA Visual Profiler"),
     ],
 )

@@ -14,10 +14,9 @@ from tracekit import registry
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
-    *("readers.tensorflow", "readers.tfevents", "readers.graphdef", "exporters.tfevents"),
-    *("readers.chrome_trace", "readers.memory_snapshot"),
-    *("readers.nvprof",),
-    *("readers.pftrace",),
+    *("readers.tensorflow", "readers.tfevents", "readers.graphdef"),
+    *("exporters.tfevents", "readers.chrome_trace", "readers.memory_snapshot"),
+    *("readers.pftrace", "readers.nvprof", "readers.proton"),
 )
 ENTRY_POINTS = [
     importlib.metadata.EntryPoint("graphdef", "tracekit.readers.graphdef:READER", "tracekit.readers"),

@@ -59,6 +59,7 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "chrome-trace": ("tracekit.readers.chrome_trace", (".json", ".gz")),
     "memory-snapshot": ("tracekit.readers.memory_snapshot", (".pickle", ".pkl")),
     "nccl": ("tracekit.readers.nccl", (".pickle", ".pkl", ".jsonl", ".log", ".json", ".gz")),
+    "proton": ("tracekit.readers.proton", (".hatchet",)),
     "nvprof": ("tracekit.readers.nvprof", (".nvvp", ".nvprof", ".sqlite", ".db")),
     "perfetto": ("tracekit.readers.pftrace", (".pftrace", ".gz")),
     "graphdef": ("tracekit.readers.graphdef", (".pb", ".pbtxt", ".meta")),

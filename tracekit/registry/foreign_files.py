@@ -54,7 +54,6 @@ _XPROF_HINT = "open it in TensorBoard with its profile plug-in (XProf), or profi
 _ROCM_HINT = "analyze it with the tools of ROCm, or profile the program with the PyTorch profiler"
 _ORIGIN_HINT = "read the capture from which it was computed"
 _NVPROF_HINT = "open it in the NVIDIA Visual Profiler, or profile the program again with Nsight Systems"
-_PROTON_HINT = "open it with proton-viewer"
 
 _TEXTS = (
     _Pattern(re.compile(rb"(?s)\s*<\?xml.{0,200}<session\b"), "a session of the NVIDIA Visual Profiler", _UNPACK_HINT),
@@ -132,9 +131,7 @@ _JSON = (
         "read the trace that the PyTorch profiler wrote in the same run",
     ),
     _Pattern(
-        re.compile(rb'"frame"\s*:\s*\{[^}]{0,4000}\}\s*,\s*"metrics"\s*:'),
-        "a profile of Proton (Triton) in hatchet form",
-        _PROTON_HINT,
+        re.compile(rb'"frame"\s*:\s*\{[^}]{0,4000}\}\s*,\s*"metrics"\s*:'), "a profile of Proton (Triton)", _UNPACK_HINT
     ),
     _Pattern(
         re.compile(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, TypedDict
 
 TableName: TypeAlias = Literal[
+    "activity_totals",
     "allocator_events",
     "api_calls",
     "capture_info",
@@ -186,6 +187,8 @@ ReportName: TypeAlias = Literal[
     "recorded_findings",
     "op_roofline",
     "step_mfu",
+    "activity_total_sum",
+    "call_path_sum",
     "summary",
     "detailed",
     "iteration",
@@ -270,6 +273,7 @@ ReaderName: TypeAlias = Literal[
     "nvprof",
     "parquet",
     "perfetto",
+    "proton",
     "rocpd",
     "rocprof-csv",
     "rocprofv3-json",

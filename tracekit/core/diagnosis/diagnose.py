@@ -56,6 +56,8 @@ from tracekit.core.diagnosis.replay import CpuScales, ModelReplay, ReplayError, 
 from tracekit.core.diagnosis.steady_steps import Basis, build_steady_models, list_steady_models, measure_steps
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
+from tracekit.core.totals import TABLE as TABLE_OF_TOTALS
+from tracekit.core.totals import summarize_names
 from tracekit.errors import TracekitError
 from tracekit.system.sorting import create_series
 from tracekit.text import format_duration, shorten_middle
@@ -219,10 +221,23 @@ def explain_missing_gpu_work(rollup: Rollup) -> Why:
             f"No GPU work was recorded, so there is nothing to explain: record with {_choose_recording(rollup)}.",
             "not_recorded",
         )
+    totals = summarize_names(frames(TABLE_OF_TOTALS).collect())
+    if totals.height:
+        return Why(_describe_totals(totals), "not_recorded")
     answer = Why("The capture contains no GPU work that could be explained.", "not_applicable")
     if not frames(LOGGED).select(pl.len()).collect().item():
         return answer
     return explain_hang(answer, read_logged_states(frames).with_columns(rank=pl.lit(None, pl.Int64)))
+
+
+def _describe_totals(totals: pl.DataFrame) -> str:
+    """Return the answer of a profile without a timeline."""
+    largest = totals.row(0, named=True)
+    share = f" ({largest['share']:.0f}%)" if largest["share"] is not None else ""
+    return (
+        f"No timeline was recorded, only totals, of which {largest['name']} has the most time{share}: "
+        "record a timeline with nsys profile --trace=cuda,nvtx."
+    )
 
 
 def _choose_recording(rollup: Rollup) -> str:
