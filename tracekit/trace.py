@@ -319,7 +319,7 @@ class Trace:
         return dict(self._view.tables.count_many(self.tables))
 
     def span(self) -> tuple[int, int] | None:
-        """Return the time span of all GPU activities, API calls, OS runtime calls and NVTX ranges.
+        """Return the time span of all GPU activities, API calls, OS runtime calls, NVTX ranges and allocator events.
 
         Returns:
             The first start and the last end in ns since the trace origin. None if these tables have no rows.

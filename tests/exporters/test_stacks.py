@@ -220,8 +220,11 @@ def test_the_first_table_with_stacks_is_written(tmp_path: Path) -> None:
         MissingTableError, match="has no call stacks of cpu_samples\nHint: record them with nsys profile"
     ):
         exported(of, tmp_path, "collapsed", events="cpu_samples")
-    with pytest.raises(MissingTableError, match="has no call stacks\nHint"):
+    with pytest.raises(MissingTableError, match="has no call stacks of samples or calls\nHint: record"):
         exported(small(), tmp_path, "pprof")
+    snapshot = Path(__file__).parents[2] / "fixtures" / "memory_snapshot" / "ring.pickle"
+    with tk.load(snapshot) as trace, pytest.raises(MissingTableError, match="print those of allocations"):
+        trace.export(tmp_path / "a.txt", format="collapsed")
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,8 @@ def test_what_else_a_snapshot_says() -> None:
     with tk.load(FIXTURES / "oom.pickle") as trace:
         assert trace.format == "memory-snapshot"
         assert len(trace.undecoded) == 0
+        times = trace.frame("allocator_events").collect()["timestamp_ns"]
+        assert trace.span() == (times.min(), times.max())
         info = dict(trace.frame("capture_info").collect().iter_rows())
         ranges = trace.frame("nvtx_ranges").select("name", "start_ns", "end_ns").collect()
         stacks = trace.frame("stacks").collect()
@@ -221,6 +223,7 @@ def test_events_without_times_and_of_several_devices(tmp_path: Path) -> None:
         events = trace.frame("allocator_events").collect()
         assert trace.frame("memory_segments").collect()["pool"].to_list() == ["7.1"]
         assert trace.devices["device_id"].to_list() == [1, 2]
+        assert trace.span() is None
         assert "duration_ns" not in dict(trace.frame("capture_info").collect().iter_rows())
     assert events["operation"].to_list() == ["allocate", "free", "user_defined", "map segment"]
     assert events["timestamp_ns"].null_count() == 4

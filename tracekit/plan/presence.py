@@ -21,11 +21,11 @@ _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 def find_time_span(view: TraceView, tables: Sequence[str] | None = None) -> tuple[int, int] | None:
     """Return the earliest and the latest time in the given tables, in ns. Return None if the tables have no rows.
 
-    The default tables are activities, API calls, NVTX ranges and calls of the OS runtime.
+    The default tables are activities, API calls, NVTX ranges, calls of the OS runtime and events of allocators.
     """
     import polars as pl
 
-    tables = schemas.list_tables("event") if tables is None else tables
+    tables = (*schemas.list_tables("event"), "allocator_events") if tables is None else tables
     columns = {name: [c for c in _TIMES if c in view.tables.schema(name).names] for name in tables}
     prefetch(view.tables, columns)
     ends = []

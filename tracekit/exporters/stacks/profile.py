@@ -15,7 +15,7 @@ from tracekit import schemas
 from tracekit.errors import MissingTableError, TracekitError, create_choices_hint
 from tracekit.registry.analyses import FIGURE, Option, parse_name
 from tracekit.registry.interface import Exporter
-from tracekit.registry.tables import scan_table
+from tracekit.registry.tables import count_rows, scan_table
 from tracekit.schemas.callstacks import BATCH_FRAMES, iterate_frame_batches
 from tracekit.system.forks import check_polars_can_run
 
@@ -65,6 +65,7 @@ _PYTHON = {"python_samples": "periodic", "python_calls": "cuda"}
 """Value of ``kind`` in the table ``python_samples``, by name of events."""
 _HINT = "record them with nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls"
 _PYTHON_HINT = "record them with nsys profile --python-sampling=true, or --python-backtrace=cuda for CUDA API calls"
+_ALLOCATOR_HINT = "print those of allocations with tracekit stats --report allocator_owners:owner=stack"
 _EXPORT_HINT = "read the report, or export it with --include-blobs=true, because other exports lack Python call stacks"
 _THREAD = schemas.get_key("thread")
 _KEYS = {"none": [], "thread": [*_THREAD], "process": ["process_id"]}
@@ -182,7 +183,7 @@ def read_profile(tables: Tables, selection: StackSelection) -> Profile:
     name = selection.events or next((n for n in EVENTS if has_stacks(tables, n)), None)
     if name is None or not has_stacks(tables, name):
         raise MissingTableError(
-            f"the trace has no call stacks{'' if name is None else f' of {name}'}",
+            f"the trace has no call stacks{' of samples or calls' if name is None else f' of {name}'}",
             hint=_create_missing_stacks_hint(tables, name),
         )
     events = _select_events(tables, name, selection)
@@ -269,6 +270,8 @@ def has_stacks(tables: Tables, event_kind: str) -> bool:
 
 def _create_missing_stacks_hint(tables: Tables, event_kind: str | None) -> str:
     """Return a hint on how to record or export the call stacks that the trace lacks."""
+    if event_kind is None and count_rows(tables, "allocator_events"):
+        return _ALLOCATOR_HINT
     if event_kind not in _PYTHON:
         return _HINT
     return _EXPORT_HINT if _read_events(tables, event_kind).select(pl.len()).collect().item() else _PYTHON_HINT
