@@ -67,13 +67,21 @@ def test_more_than_there_is_room_for_at_once() -> None:
         (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", r"extends beyond the end of its message \(offset 0 of 11\)"),
         (b"\x0a\x00\x0b", r"a field has an unknown wire type \(offset 2 of 3\)"),
         (b"\x0a\x00\x09abc", r"a field extends beyond the end of its message \(offset 2 of 6\)"),
-        (b"\xff\xff\x01", r"a number of 2048 or more \(offset 0 of 3\)"),
+        (b"\xff\xff\x01", r"a field has an unknown wire type \(offset 0 of 3\)"),
+        (b"\xf8\xff\xff\xff\xff\x01", r"a number of 2\^29 or more \(offset 0 of 6\)"),
         (b"\x08\xff", r"extends beyond the end of its message \(offset 0 of 2\)"),
     ],
 )
 def test_damage_is_told_with_its_place(octets: bytes, said: str) -> None:
     with pytest.raises(Damage, match=said):
         found([octets])
+
+
+def test_large_numbers_of_fields_are_skipped() -> None:
+    large = b"\xc2\xbb\x01\x02ab" + b"\x88\x80\x80\x80\x01\x05" + b"\x80\x80\x01\x07"
+    buffer, starts, stops = placed([large + b"\x0a\x01x" + large])
+    (one,) = find_occurrences(buffer, starts, stops, (1,))
+    assert (one.starts.tolist(), len(one)) == ([len(large) + 2], 1)
 
 
 @pytest.mark.parametrize(

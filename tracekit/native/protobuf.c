@@ -43,16 +43,23 @@ INLINE number decode_size(uint32_t offset, uint32_t end) {
   return size.end > end || size.value > end - size.end ? (number){0, 0} : size;
 }
 
-/* Decode the field at an offset in a message that ends at `end`. The slot of field number i is the byte `slots + i`. */
+/* Decode the field at an offset in a message that ends at `end`. The slot of field number i is the byte `slots + i`. Fields
+   with larger numbers than those in the table have no slot. */
 INLINE int32_t decode_field(uint32_t offset, uint32_t end, uint32_t slots, field *result) {
-  uint32_t key = load8(offset++);
+  uint32_t key = load8(offset++), is_large = 0;
   if (key >= 0x80) {
     uint32_t second = load8(offset++);
-    if (second >= 0x80) return FIELD_NUMBER;
-    key = (key & 0x7f) | second << 7;
+    key = (key & 0x7f) | (second & 0x7f) << 7;
+    if (second >= 0x80) {
+      number whole = decode_varint(offset - 2);
+      if (whole.value >> 32) return FIELD_NUMBER;
+      offset = whole.end;
+      key = (uint32_t)whole.value;
+      is_large = key >> 3 >= FIELDS;
+    }
   }
   result->wire_type = key & 7;
-  result->slot = load8(slots + (key >> 3));
+  result->slot = is_large ? 0 : load8(slots + (key >> 3));
   if (result->wire_type == VARINT) {
     number decoded = decode_varint(offset);
     result->value = decoded.value;

@@ -134,8 +134,7 @@ class ChromeTraceCapture(Capture):
         Raises:
             Damage: A table exceeds the memory budget.
         """
-        groups = {name: pa.table(columns) for name, columns in collector.finish().items()}
-        frames = {name: pl.DataFrame(pl.from_arrow(table)) for name, table in groups.items()}
+        frames = {name: pl.DataFrame(pl.from_arrow(pa.table(columns))) for name, columns in collector.finish().items()}
         texts = _number_text_ids(frames)
         frames = {name: _rename_columns(frame, texts) for name, frame in frames.items()}
         self._budget = budget

@@ -62,7 +62,7 @@ def build_ranges(events: pl.DataFrame) -> MatchedRanges:
         ((OLD_BEGIN, OLD_END), [cookie, "process_id", "name"], [], START_END),
     )
     for phases, track, labels, kind in ways:
-        selected = events.filter(pl.col("phase").is_in([get_phase_code(phase) for phase in phases]))
+        selected = events.filter(pl.col("phase").is_in([get_phase_code(phase) for phase in phases])).drop("duration_ns")
         if selected.height:
             frame, count = _match(selected, track, labels, get_phase_code(phases[1]))
             frames.append(frame.with_columns(kind=pl.lit(kind)).select(COLUMNS))
@@ -75,7 +75,10 @@ def _match(
 ) -> tuple[pl.DataFrame, int]:
     """Return the slices that pairs of events begin and end, and the number of ends without a beginning."""
     keys = [pl.col(key) if isinstance(key, str) else key for key in track]
-    numbered = events.with_columns(track=pl.struct(key.alias(str(n)) for n, key in enumerate(keys)).rank("dense"))
+    named = [key.alias(f"key {nth}") for nth, key in enumerate(keys)]
+    names = [f"key {nth}" for nth in range(len(keys))]
+    tracks = events.select(named).unique().with_row_index("track")
+    numbered = events.with_columns(named).join(tracks, on=names, how="left", nulls_equal=True).drop(names)
     numbered = numbered.sort("track", "start_ns", "row")
     codes = [numbered[label].cast(pl.Categorical).to_physical().cast(pl.Int64).fill_null(NONE) for label in labels]
     matched = match_slices(

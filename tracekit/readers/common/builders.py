@@ -159,6 +159,7 @@ class NumberBuilder:
         self._kind = kind
         self._values = np.zeros(capacity, columns.convert_to_numpy_dtype(kind))
         self._valid: np.ndarray | None = None
+        self._has_values = False
         self.rows = 0
 
     def append(self, data: pa.Array) -> None:
@@ -174,6 +175,7 @@ class NumberBuilder:
         self.rows = rows.stop
         if data.null_count == len(data):
             return
+        self._has_values = True
         if data.type != self._kind:
             data = data.cast(self._kind)
         if self._valid is not None:
@@ -196,10 +198,12 @@ class NumberBuilder:
     def _grow_buffer(self, size: int) -> None:
         """Move the values to a larger buffer, which has room for ``size`` values."""
         values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)
-        self._values[: self.rows] = values[: self.rows]
         if valid is not None:
             self._valid = np.zeros(size, np.bool_)
-            self._valid[: self.rows] = valid[: self.rows]
+        if self._has_values:
+            self._values[: self.rows] = values[: self.rows]
+            if self._valid is not None and valid is not None:
+                self._valid[: self.rows] = valid[: self.rows]
 
     def _widen_type(self, arrow_type: pa.DataType) -> None:
         """Convert the values to a wider numeric type."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 NONE = -1
 """Code of a missing name or category, and the end of a slice that does not end."""
 _ANY = -2
+_MAX_ROWS_OF_INT32 = 1 << 28
 
 
 class MatchedSlices(NamedTuple):
@@ -60,17 +61,26 @@ def _match_nested(tracks: Int64Array, is_end: Mask) -> MatchedSlices:
         return MatchedSlices(ends, is_unmatched)
     starts = np.flatnonzero(np.append(True, tracks[1:] != tracks[:-1]))
     sizes = np.diff(np.append(starts, rows))
-    height = np.cumsum(np.where(is_end, -1, 1))
-    before_track = np.repeat(np.append(0, height[starts[1:] - 1]), sizes)
-    shift = np.repeat(3 * starts, sizes)  # the heights of a track are below those of all earlier tracks
-    shifted = height - before_track - shift
-    lowest = np.minimum.accumulate(np.minimum(shifted, -shift))
-    previous = np.append(1, lowest[:-1])
+    dtype = np.int32 if rows < _MAX_ROWS_OF_INT32 else np.int64
+    depth: npt.NDArray[Any] = np.cumsum(np.where(is_end, -1, 1).astype(dtype), dtype=dtype)
+    shift: npt.NDArray[Any] = np.repeat(
+        (3 * starts).astype(dtype), sizes
+    )  # the heights of a track are below those of earlier tracks
+    depth -= np.repeat(np.append(0, depth[starts[1:] - 1]).astype(dtype), sizes)
+    depth -= shift
+    np.negative(shift, out=shift)
+    lowest = np.minimum(depth, shift, out=shift)
+    np.minimum.accumulate(lowest, out=lowest)
+    previous = np.append(dtype(1), lowest[:-1])
     previous[starts] = -3 * starts
     is_unmatched[:] = is_end & (lowest < previous)
-    depth = shifted - lowest + is_end
+    del previous
+    depth -= lowest
+    depth += is_end
+    del lowest, shift
     rest = np.flatnonzero(~is_unmatched)
-    order = rest[np.lexsort((rest, depth[rest], tracks[rest]))]
+    order = rest[np.lexsort((depth[rest], tracks[rest]))]
+    del rest
     first, second = order[:-1], order[1:]
     is_pair = ~is_end[first] & is_end[second] & (depth[first] == depth[second]) & (tracks[first] == tracks[second])
     ends[first[is_pair]] = second[is_pair]

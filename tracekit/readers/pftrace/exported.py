@@ -237,9 +237,7 @@ class RestoredEvents:
         for table, builder in self._builders.items():
             columns = builder.finish()
             if columns:
-                frame = _TableRestorer(table, attributes, ends, strings, shift_ns).restore(columns)
-                if frame.height:
-                    tables[table] = frame
+                tables[table] = _TableRestorer(table, attributes, ends, strings, shift_ns).restore(columns)
         columns = self._counters.finish()
         if columns:
             tables |= self._restore_counters(columns, attributes, tracks, strings, shift_ns)
@@ -315,15 +313,27 @@ class _TableRestorer:
     def restore(self, columns: Mapping[str, Any]) -> pl.DataFrame:
         """Return the rows of the table in the order of their ids."""
         frame = pl.DataFrame({name: pl.Series(values) for name, values in columns.items()})
-        frame = frame.with_columns(self._track_column_exprs(frame["track"]))
         if self._table == "nvtx_ranges":
-            frame = frame.filter(pl.col("kind").ne_missing(PROJECTION))
-        frame = frame.with_columns(self._time_exprs(frame)).with_columns(self._iterate_columns(frame))
-        key = self._declared.names[0]
-        frame = frame.sort(key)
+            kinds = pl.Series([str(each.get("kind", "push_pop")) for each in self._attributes], dtype=pl.String)
+            frame = frame.with_columns(kind=kinds.gather(frame["track"]).cast(pl.Categorical))
+            frame = frame.filter(pl.col("kind").cast(pl.String).ne_missing(PROJECTION))
+        values = {}
+        for each in (
+            *self._track_column_exprs(frame["track"]),
+            *self._time_exprs(frame),
+            *self._iterate_columns(frame),
+        ):
+            values[each.name if isinstance(each, pl.Series) else each.meta.output_name()] = each
+        rest = [name for name in self._declared.names if name in frame.columns and name not in values]
+        frame = frame.select(*rest, **values)
         present = [name for name in self._declared.names if name in frame.columns]
+        narrow = [field.name for field in self._declared if field.type == pa.int32() and field.name in present]
+        frame = frame.with_columns(pl.col(narrow).cast(pl.Int32, strict=False))
         required = [field.name for field in self._declared if not field.nullable and field.name in present]
-        return frame.select(present).drop_nulls(required)
+        if any(frame[name].null_count() for name in required):
+            frame = frame.drop_nulls(required)
+        key = self._declared.names[0]
+        return frame.select(present) if frame[key].is_sorted() else frame.select(present).sort(key)
 
     def _track_column_exprs(self, numbers: pl.Series) -> list[pl.Expr]:
         """Return the columns that the descriptions of tracks contain, or else annotations."""
@@ -333,9 +343,6 @@ class _TableRestorer:
                 values = [_get_integer(each, name) for each in self._attributes]
                 of_track = pl.Series(values, dtype=pl.Int64).gather(numbers)
                 columns.append(pl.coalesce(pl.lit(of_track), pl.col(name)).alias(name))
-        if self._table == "nvtx_ranges":
-            kinds = [str(each.get("kind", "push_pop")) for each in self._attributes]
-            columns.append(pl.lit(pl.Series(kinds, dtype=pl.String).gather(numbers)).alias("kind"))
         return columns
 
     def _time_exprs(self, frame: pl.DataFrame) -> list[pl.Expr]:
@@ -359,46 +366,40 @@ class _TableRestorer:
         for name, kind in values.items():
             column = _RENAMED.get(name, name)
             is_special = name in (*_TRIPLES, _COLOR, "kind") or (name.startswith(PAYLOAD) and name != "payload_type")
-            if is_special or column == name_column.column or (column == "api" and self._table == "api_calls"):
+            if is_special or column == name_column.column:
                 continue
             if kind == _STRING and column in self._declared.names:
                 yield self._build_strings(frame[name], column)
             elif name in _RENAMED:
                 yield pl.col(name).alias(column)
-        yield from self._iterate_special_columns(frame, values)
-        if self._table == "api_calls":
-            yield self._build_api(frame)
-        if name_column.column is not None:
-            named = self._build_strings(frame["event_name"], name_column.column)
-            yield named.to_frame().select(pl.col(named.name).replace(name_column.default, None)).to_series()
-
-    def _build_api(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the API of each call. That of a call of CUDA is not written, because it follows from the name."""
-        names = self._build_strings(frame["event_name"], "name").to_frame()
-        of_name = pl.when(pl.col("name").str.contains("^cu[A-Z]")).then(pl.lit("CUDA driver"))
-        written = self._build_strings(frame["api"], "api")
-        api = pl.coalesce(pl.lit(written), of_name, pl.lit("CUDA runtime"))
-        return names.select(api=api).to_series()
-
-    def _iterate_special_columns(self, frame: pl.DataFrame, values: Mapping[str, str]) -> Iterator[pl.Series | pl.Expr]:
-        for name in _TRIPLES:
-            if name in values:
-                texts = self._build_strings(frame[name], name).to_frame()
-                for nth, axis in enumerate("xyz", 1):
-                    size = pl.col(name).str.extract(_TRIPLE, nth).cast(pl.Int64, strict=False)
-                    yield texts.select(size.alias(f"{name}_{axis}")).to_series()
+        if self._table == "kernels":
+            yield from self._iterate_sizes(frame)
         if _COLOR in values:
-            rgb = pl.col(_COLOR).str.extract(_RGB, 1).str.to_integer(base=16, strict=False)
-            yield self._build_strings(frame[_COLOR], _COLOR).to_frame().select(rgb + _OPAQUE).to_series()
+            rgb = pl.col("text").str.extract(_RGB, 1).str.to_integer(base=16, strict=False).cast(pl.Int64)
+            yield self._map(frame[_COLOR], rgb + _OPAQUE).alias(_COLOR)
             yield from self._iterate_payload_columns(frame)
+        if self._table == "api_calls":
+            # The API of a call of CUDA is not written, because it follows from the name.
+            of_name = pl.when(pl.col("text").str.contains("^cu[A-Z]")).then(pl.lit("CUDA driver"))
+            api = self._map(frame["event_name"], of_name.otherwise(pl.lit("CUDA runtime")).cast(pl.Categorical))
+            yield pl.coalesce(pl.lit(self._build_strings(frame["api"], "api")), pl.lit(api)).alias("api")
+        if name_column.column is not None:
+            yield self._build_strings(frame["event_name"], name_column.column, ignored=name_column.default)
+
+    def _iterate_sizes(self, frame: pl.DataFrame) -> Iterator[pl.Series]:
+        """Yield the sizes of grids and blocks."""
+        for name in _TRIPLES:
+            for nth, axis in enumerate("xyz", 1):
+                size = pl.col("text").str.extract(_TRIPLE, nth).cast(pl.Int64, strict=False)
+                yield self._map(frame[name], size).alias(f"{name}_{axis}")
 
     def _iterate_payload_columns(self, frame: pl.DataFrame) -> Iterator[pl.Series]:
         payload = pl.DataFrame(
             {
-                "type": self._build_strings(frame["payload_type"], "type"),
+                "type": self._build_strings(frame["payload_type"], "type").cast(pl.String),
                 "whole": frame[f"{PAYLOAD} {_INT}"],
                 "real": frame[f"{PAYLOAD} {_REAL}"],
-                "text": self._build_strings(frame[f"{PAYLOAD} {_STRING}"], "text"),
+                "text": self._build_strings(frame[f"{PAYLOAD} {_STRING}"], "text").cast(pl.String),
             }
         )
         is_real = pl.col("type").is_in(_FLOAT_TYPES)
@@ -407,9 +408,16 @@ class _TableRestorer:
         yield payload.select(payload_float=pl.coalesce("real", special)).to_series()
         yield payload.select(payload_text=pl.when(is_real.fill_null(value=False).not_()).then("text")).to_series()
 
-    def _build_strings(self, codes: pl.Series, name: str) -> pl.Series:
-        numbers = codes.fill_null(NO_STRING).to_numpy()
-        return pl.Series(self._strings.build(numbers)).cast(pl.String).alias(name)
+    def _build_strings(self, codes: pl.Series, name: str, ignored: str | None = None) -> pl.Series:
+        """Return the strings with some codes. ``ignored`` is a string that becomes null."""
+        built = self._strings.build(codes.fill_null(NO_STRING).to_numpy(), ignored)
+        return pl.Series(built).cast(pl.Categorical).alias(name)
+
+    def _map(self, codes: pl.Series, expression: pl.Expr) -> pl.Series:
+        """Evaluate an expression for the distinct strings with some codes, which are in the column ``text``."""
+        built = self._strings.build(codes.fill_null(NO_STRING).to_numpy())
+        values = pl.Series("text", built.dictionary).cast(pl.String).to_frame().select(expression).to_series()
+        return values.gather(pl.Series(built.indices))
 
 
 def _get_integer(attributes: Mapping[str, Any], name: str) -> int | None:

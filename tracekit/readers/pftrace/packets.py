@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.json.stream import Stream
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
 
-BATCH_BYTES = 1 << 24
+BATCH_BYTES = 1 << 22
 MAX_PACKET_BYTES = 1 << 26
 PACKET = 1
 _COMPRESSED = 50

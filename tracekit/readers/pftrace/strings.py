@@ -88,9 +88,11 @@ class TraceStrings:
             return np.full(len(codes), NO_STRING, np.int64)
         return np.where(codes >= 0, self.numbers[np.maximum(codes, 0)], NO_STRING)
 
-    def build(self, codes: np.ndarray) -> pa.DictionaryArray:
-        """Return the string with each code as a dictionary column, null for ``NO_STRING``."""
+    def build(self, codes: np.ndarray, ignored: str | None = None) -> pa.DictionaryArray:
+        """Return the string with each code as a dictionary column, null for ``NO_STRING`` and an ignored string."""
         numbers = self.number(codes)
+        if ignored is not None:
+            numbers = np.where(numbers == pc.index(self.texts, ignored).as_py(), NO_STRING, numbers)
         return compact_dictionary(build_number_array(np.maximum(numbers, 0), numbers >= 0), self.texts)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.readers.pftrace.strings import TraceStrings
 
 _MAX_DEPTH = 64
-_EVENTS_AT_ONCE = 1 << 21
+_EVENTS_AT_ONCE = 1 << 19
 _MAX_ATTRIBUTES_LENGTH = 10_000
 THREAD_KEY = 2
 """Length of the key of a track that a process id and a thread id identify."""
@@ -127,7 +127,7 @@ def match_stream(stream: SliceStream) -> MatchedEnds:
         if following - first < _EVENTS_AT_ONCE and following < len(order):
             continue
         rows = order[first:following]
-        matched = match_slices(sorted_tracks[first:following].astype(np.int64), is_end[rows] != 0)
+        matched = match_slices(sorted_tracks[first:following], is_end[rows] != 0)
         begins = np.flatnonzero(matched.ends != NONE)
         ends = rows[matched.ends[begins]]
         end_times[rows[begins]], positions[rows[begins]] = times[ends], ends

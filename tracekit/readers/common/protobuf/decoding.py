@@ -73,7 +73,7 @@ Each pair of a payload field and an event type is one kind.
 """
 _MESSAGES = {
     OVERRUN: "a field extends beyond the end of its message",
-    FIELD_NUMBER: f"a field has a number of {FIELDS} or more",
+    FIELD_NUMBER: "a field has a number of 2^29 or more",
     WIRE_TYPE: "a field has an unknown wire type",
     EVENT_OVERRUN: "the payload of an event extends beyond the end of the event",
     BYTES_INSTEAD_OF_NUMBER: "a field holds bytes instead of a number",
