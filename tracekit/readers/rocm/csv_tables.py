@@ -243,7 +243,7 @@ def number_devices(
     """
     if devices.height:
         numbered = devices.rename({"agent": column, "device_id": name})
-        return tables.join_first(rows, numbered, left_on=column, right_on=column)
+        return rows.join(numbered.unique(column), on=column, how="left", maintain_order="left")
     number = pl.col(column).str.extract(r"(?i)^(?:agent |gpu )?(\d{1,9})$").cast(pl.Int64)
     return rows.with_columns(number.alias(name))
 

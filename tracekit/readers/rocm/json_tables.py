@@ -221,7 +221,8 @@ def build_tables(collector: RecordCollector) -> Frames:
     counted = collector.take("callback_records", "counter_collection")
     if not launches.height:
         launches = counted.select(launches.columns)
-    symbols = tables.describe_symbols(collector.take("kernel_symbols"), "section", "kernel_id")
+    symbols = collector.take("kernel_symbols").with_columns(_create_key_expr("kernel_id").alias("symbol"))
+    symbols = tables.describe_symbols(symbols, "symbol")
     copies = _add_names(collector.take("buffer_records", "memory_copy"), names)
     allocations = _add_names(collector.take("buffer_records", "memory_allocation"), names)
     calls = pl.concat([collector.take("buffer_records", name) for name in _CALLS])
@@ -245,6 +246,12 @@ def build_tables(collector: RecordCollector) -> Frames:
     described = build_devices((row["device_id"], row) for row in rows)
     parts = [{"devices": described, "threads": threads, "processes": processes}, *({"devices": each} for each in used)]
     return frames | tables.merge_tables(parts)
+
+
+def _create_key_expr(column: str) -> pl.Expr:
+    """Return an expression for a key that is unique in all processes, given a column whose ids are unique in one."""
+    identifier = pl.col(column)
+    return pl.when((identifier >= 0) & (identifier < _FACTOR)).then(pl.col("section") * _FACTOR + identifier)
 
 
 def _read_names(kinds: pl.DataFrame) -> pl.DataFrame:
@@ -275,8 +282,8 @@ def _add_devices(rows: pl.DataFrame, devices: pl.DataFrame, column: str, name: s
 
 def _build_kernels(launches: pl.DataFrame, symbols: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
     rows = _add_devices(launches, devices, "agent_id", "device_id")
-    keys = ["section", "kernel_id"]
-    rows = tables.join_first(rows, symbols, left_on=keys, right_on=keys)
+    rows = rows.with_columns(_create_key_expr("kernel_id").alias("symbol"))
+    rows = tables.join_first(rows, symbols, left_on="symbol", right_on="symbol")
     return tables.describe_kernels(
         rows.with_columns(stream_id=tables.choose_stream_expr(rows), correlation_id=tables.correlation_expr())
     )
@@ -298,9 +305,9 @@ def _build_calls(rows: pl.DataFrame) -> pl.DataFrame:
 def _describe_ranges(rows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Return the markers, and the calls of other libraries. A marker has the name of its message."""
     rows = rows.filter(tables.find_api_expr(pl.col("category")).is_null())
-    texts = messages.select("section", correlation_id="key", message="value")
-    keys = ["section", "correlation_id"]
-    rows = tables.join_first(rows, texts, left_on=keys, right_on=keys)
+    texts = messages.select(_create_key_expr("key").alias("marker"), message="value")
+    rows = rows.with_columns(_create_key_expr("correlation_id").alias("marker"))
+    rows = tables.join_first(rows, texts, left_on="marker", right_on="marker")
     return rows.select(
         *("start_ns", "end_ns", "process_id", "thread_id"),
         *tables.describe_range_exprs(pl.col("category"), pl.col("name"), pl.col("kind")),
@@ -313,9 +320,11 @@ def _build_metrics(
 ) -> pl.DataFrame:
     """Return the counters of kernels, summed over the instances of a counter."""
     value = pl.Struct({"counter_id": pl.Struct({"handle": pl.Int64}), "value": pl.Float64})
-    keys = ["section", "kernel_id"]
-    rows = _add_devices(rows, devices, "agent_id", "device_id")
-    rows = tables.join_first(rows, symbols.select(*keys, range_name="name"), left_on=keys, right_on=keys)
+    rows = _add_devices(rows, devices, "agent_id", "device_id").with_columns(
+        _create_key_expr("kernel_id").alias("symbol")
+    )
+    names = symbols.select("symbol", range_name="name")
+    rows = tables.join_first(rows, names, left_on="symbol", right_on="symbol")
     rows = rows.select(
         *("section", "process_id", "start_ns", "end_ns", "device_id", "range_name"),
         profiler_range_id=pl.col("dispatch_id") + pl.col("section") * _FACTOR,
@@ -325,7 +334,7 @@ def _build_metrics(
     rows = rows.with_columns(pl.col("counter_id").struct.field("handle").alias("counter"))
     names = counters.select("section", counter="id.handle", metric="name")
     keys = ["section", "counter"]
-    rows = tables.join_first(rows, names, left_on=keys, right_on=keys)
+    rows = rows.join(names.unique(keys, keep="first"), on=keys, how="left", maintain_order="left")
     first = (pl.col(name).first() for name in ("start_ns", "end_ns", "device_id", "range_name"))
     return rows.group_by("profiler_range_id", "metric", maintain_order=True).agg(*first, value=pl.col("value").sum())
 

@@ -211,20 +211,25 @@ def convert_frame(name: str, frame: pl.DataFrame, origin_ns: int) -> pa.Table:
     return schemas.conform(frame.select(casts).to_arrow(), schema, columns)
 
 
-def join_first(
-    left: pl.DataFrame, right: pl.DataFrame, *, left_on: str | list[str], right_on: str | list[str]
-) -> pl.DataFrame:
-    """Add to each row the columns of the first row of another frame whose key is equal.
+def join_first(left: pl.DataFrame, right: pl.DataFrame, *, left_on: str, right_on: str) -> pl.DataFrame:
+    """Add to each row the columns of the first row of another frame whose integer key is equal.
 
-    Damaged files may repeat a key any number of times.
+    Damaged files may repeat a key any number of times. The rows are looked up by binary search, which takes no memory
+    for a hash table.
     """
-    return left.join(
-        right.unique(right_on, keep="first", maintain_order=True),
-        left_on=left_on,
-        right_on=right_on,
-        how="left",
-        maintain_order="left",
-    )
+    right = right.drop_nulls(right_on)
+    keys = right[right_on]
+    if not (keys.diff().drop_nulls() > 0).all():
+        right = right.sort(right_on, maintain_order=True).filter(pl.col(right_on).is_first_distinct())
+        keys = right[right_on]
+    columns = right.drop(right_on)
+    if not right.height:
+        return left.with_columns(pl.lit(None, kind).alias(name) for name, kind in columns.schema.items())
+    sought = left[left_on].fill_null(keys[0])
+    places = keys.search_sorted(sought).clip(0, len(keys) - 1)
+    is_equal = (keys.gather(places) == sought) & left[left_on].is_not_null()
+    places = pl.select(pl.when(is_equal).then(places)).to_series()
+    return left.hstack(columns.select(pl.all().gather(places)))
 
 
 def build_grid_exprs(grids: Mapping[str, str], blocks: Mapping[str, str], *, in_blocks: pl.Expr) -> list[pl.Expr]:
