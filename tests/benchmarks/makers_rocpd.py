@@ -9,12 +9,15 @@ TITLE = "rocpd"
 PACKAGES = ("pandas==2.3.3",)
 STEPS = 40_000
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "programs"
-NAMES = ("kernel_dispatch", "info_kernel_symbol", "event", "string", "region", "memory_copy", "memory_allocate", "pmc_event")
+NAMES = (
+    *("kernel_dispatch", "info_kernel_symbol", "event", "string"),
+    *("region", "memory_copy", "memory_allocate", "pmc_event"),
+)
 KERNELS = """SELECT k.*, s.display_name, s.arch_vgpr_count, e.stack_id, c.string FROM {kernel_dispatch} k
     JOIN {info_kernel_symbol} s ON s.id = k.kernel_id JOIN {event} e ON e.id = k.event_id
     JOIN {string} c ON c.id = e.category_id"""
-OTHERS = """SELECT r.*, n.string AS name, e.stack_id, e.extdata, c.string FROM {table} r JOIN {string} n ON n.id = r.name_id
-    JOIN {event} e ON e.id = r.event_id JOIN {string} c ON c.id = e.category_id"""
+OTHERS = """SELECT r.*, n.string AS name, e.stack_id, e.extdata, c.string FROM {table} r
+    JOIN {string} n ON n.id = r.name_id JOIN {event} e ON e.id = r.event_id JOIN {string} c ON c.id = e.category_id"""
 
 
 def write(folder: Path) -> Path:
@@ -37,6 +40,9 @@ def read_with_peer(path: str) -> float:
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
         found = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         tables = {n: next(f for f in found if f.startswith(f"rocpd_{n}_0")) for n in NAMES}
-        queries = [KERNELS.format(**tables), *(OTHERS.format(table=tables[n], **tables) for n in ("region", "memory_copy"))]
+        queries = [
+            KERNELS.format(**tables),
+            *(OTHERS.format(table=tables[n], **tables) for n in ("region", "memory_copy")),
+        ]
         queries += [f"SELECT * FROM {tables[name]}" for name in ("memory_allocate", "pmc_event")]
         return float(sum(len(pd.read_sql_query(query, db)) for query in queries))

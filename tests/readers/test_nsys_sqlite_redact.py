@@ -410,7 +410,7 @@ def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypa
             yield db
 
     monkeypatch.setattr(redact, "_open_writable_database", small)
-    monkeypatch.setattr(redact._RedactedExport, "_redact_outputs", lambda self: self.db.execute(FILLED))
+    monkeypatch.setattr(redact.RedactedExport, "_redact_outputs", lambda self: self.db.execute(FILLED))
     with pytest.raises(ExportError, match=r"cannot be written: No space left on device\nHint: free space on the disk"):
         tk.redact(planted, planted.with_name("out.sqlite"))
     assert [p.name for p in planted.parent.iterdir()] == [planted.name]
@@ -518,17 +518,17 @@ def test_no_unredacted_copy_stands_on_the_disk_meanwhile(tmp_path: Path, monkeyp
     monkeypatch.setenv("SQLITE_TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     path = large(source, 30_000)
-    original = redact._RedactedExport.redact
+    original = redact.RedactedExport.redact
     found: list[list[str]] = []
 
-    def watched(self: redact._RedactedExport) -> dict[str, int]:
+    def watched(self: redact.RedactedExport) -> dict[str, int]:
         assert self.db.execute("SELECT count(*) FROM StringIds WHERE id >= 100000").fetchone() == (30_000,)
         found.append(holding_the_marker(target, temporary))
         counts = original(self)
         found.append(holding_the_marker(target, temporary))
         return counts
 
-    monkeypatch.setattr(redact._RedactedExport, "redact", watched)
+    monkeypatch.setattr(redact.RedactedExport, "redact", watched)
     assert tk.redact(path, target / "out.sqlite")["environment"] >= 30_000
     assert found == [[], []]
     assert holding_the_marker(source) == [path.name]

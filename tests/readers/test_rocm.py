@@ -273,6 +273,39 @@ def test_fixtures_are_what_the_program_writes(tmp_path: Path) -> None:
         assert list(sqlite3.connect(tmp_path / path.name).iterdump()) == list(sqlite3.connect(path).iterdump())
 
 
+@pytest.mark.parametrize("path", [ROCPD, RPD], ids=["rocpd", "rpd"])
+def test_a_redacted_copy_has_no_private_text_and_the_same_tables(path: Path, tmp_path: Path) -> None:
+    copy, again = tmp_path / f"copy{path.suffix}", tmp_path / f"again{path.suffix}"
+    counts = tk.redact(path, copy, key=b"0123456789abcdef")
+    assert counts == tk.unredacted(path)
+    assert not any(text.encode() in copy.read_bytes() for text in PRIVATE)
+    assert set(tk.unredacted(copy).values()) == {0}
+    assert (counts["environment"] > 0, counts["host name"] > 0, counts["command line"] > 0) == (path == ROCPD,) * 3
+    tk.redact(copy, again, key=b"0123456789abcdef")
+    with tk.load(path) as before, tk.load(copy) as after, tk.load(again) as twice:
+        for name in before.tables:
+            assert before[name].equals(after[name]), name
+            assert before[name].equals(twice[name]), name
+
+
+def test_what_cannot_be_redacted_is_refused(tmp_path: Path) -> None:
+    zipped = tmp_path / "train.rpd.gz"
+    zipped.write_bytes(gzip.compress(RPD.read_bytes()))
+    with pytest.raises(TracekitError, match=r"a gzipped database cannot be redacted\nHint: decompress it first"):
+        tk.redact(zipped, tmp_path / "copy.rpd")
+    with pytest.raises(TracekitError, match="cannot be redacted"):
+        tk.redact(JSON, tmp_path / "copy.json")
+    cut = changed(
+        tmp_path,
+        ROCPD,
+        "CREATE TRIGGER t AFTER INSERT ON sample BEGIN SELECT 1; END".replace("sample", tables_of("sample")),
+    )
+    with pytest.raises(
+        TracekitError, match=r"SQL triggers.*\nHint: copy the file again from where the profiler wrote it"
+    ):
+        tk.redact(cut, tmp_path / "copy.db")
+
+
 def test_json_of_several_processes_and_gzipped(tmp_path: Path) -> None:
     (tool,) = json.loads(JSON.read_bytes())["rocprofiler-sdk-tool"]
     other = json.loads(json.dumps(tool))

@@ -89,8 +89,15 @@ def redact(source: Source, target: Path | None = None, key: bytes | None = None)
         UnsupportedVersionError: The strings of the export are not UTF-8.
         TracekitError: The export contains SQL that would run during redaction, or the file changed while it was read.
     """
+    return redact_database(source, target, key, RedactedExport)
+
+
+def redact_database(
+    source: Source, target: Path | None, key: bytes | None, database: type[RedactedExport]
+) -> dict[str, int]:
+    """Write a copy of a SQLite database whose private values a class replaces, as ``redact`` does."""
     with _convert_sqlite_errors(source), _copy_to_temporary_database(source) as (db, version):
-        counts = _RedactedExport(db, source, key).redact()
+        counts = database(db, source, key).redact()
         if target is not None:
             db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
             with _open_writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
@@ -150,7 +157,7 @@ def _convert_sqlite_errors(source: Source) -> Iterator[None]:
         raise CorruptTraceError(message, path=source.path, hint=EXPORT_AGAIN) from e
 
 
-class _RedactedExport:
+class RedactedExport:
     """A temporary copy of an export that is being redacted."""
 
     def __init__(self, db: sqlite3.Connection, source: Source, key: bytes | None) -> None:
@@ -167,6 +174,16 @@ class _RedactedExport:
             The number of redacted values of each kind.
         """
         self.db.execute("BEGIN")
+        self.replace_private_fields()
+        self.strings.collect_private_names()
+        self.strings.overwrite_private_values(self.redaction.build_matcher())
+        if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
+            self.db.execute("DELETE FROM sqlite_stat4")
+        self.db.execute("COMMIT")
+        return dict(self.redaction.counts)
+
+    def replace_private_fields(self) -> None:
+        """Replace the values of columns and rows that hold only private values."""
         for table in ("META_DATA_CAPTURE", "EXPORT_META_DATA", "META_DATA_EXPORT"):
             self._redact_settings(table)
         self._redact_properties()
@@ -176,12 +193,6 @@ class _RedactedExport:
         self._redact_outputs()
         self._redact_processes()
         self._redact_paths()
-        self.strings.collect_private_names()
-        self.strings.overwrite_private_values(self.redaction.build_matcher())
-        if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
-            self.db.execute("DELETE FROM sqlite_stat4")
-        self.db.execute("COMMIT")
-        return dict(self.redaction.counts)
 
     def _check_copy(self) -> None:
         """Raise an error if the copy is damaged, is not UTF-8, or has SQL that would run during redaction."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.rocm import DATABASE_MAGICS, ROCPD_TABLE
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.registry.interface import Capture
@@ -36,4 +37,14 @@ def open_capture(source: Source) -> Capture:
     return RocpdCapture(source)
 
 
-READER = Reader("rocpd", "rocpd database of rocprofv3 (AMD GPUs)", (".db",), sniff, open_capture)
+_redact = create_lazy_function("tracekit.readers.redaction.rocm", "redact")
+READER = Reader(
+    "rocpd",
+    "rocpd database of rocprofv3 (AMD GPUs)",
+    (".db",),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
+)

@@ -61,6 +61,7 @@ class RocpdCapture(tables.RocmCapture):
         for table in sorted(self._database.columns):
             if match := ROCPD_TABLE.fullmatch(table):
                 by_suffix.setdefault(match[2], {})[match[1]] = table
+        self._events: dict[int, pl.DataFrame] = {}
         self._processes = [ProcessTables(n, names) for n, names in enumerate(by_suffix.values())]
 
     def names(self) -> list[str]:
@@ -77,16 +78,16 @@ class RocpdCapture(tables.RocmCapture):
         """Return the number of events that are in no table, by kind."""
         counts: Counter[str] = Counter()
         for process in self._processes:
-            copies, allocations = self._count(process, "memory_copy"), self._count(process, "memory_allocate")
+            copies, allocations = self.count_rows(process, "memory_copy"), self.count_rows(process, "memory_allocate")
             counts["copies between processors"] += copies - _BUILDERS["memcpys"](self, process).height
             counts["allocations of memory of processors"] += (
                 allocations - _BUILDERS["memory_events"](self, process).height
             )
             known = _BUILDERS["profiler_metrics"](self, process)["event_count"].sum()
             known += _BUILDERS["counters"](self, process).height
-            counts["values of counters of other events"] += self._count(process, "pmc_event") - int(known)
+            counts["values of counters of other events"] += self.count_rows(process, "pmc_event") - int(known)
         undecoded = tables.count_as_undecoded(counts)
-        arguments = sum(self._count(process, "arg") for process in self._processes)
+        arguments = sum(self.count_rows(process, "arg") for process in self._processes)
         return undecoded | ({tables.ARGUMENTS: Undecoded(arguments, is_auxiliary=True)} if arguments else {})
 
     def close(self) -> None:
@@ -95,14 +96,13 @@ class RocpdCapture(tables.RocmCapture):
 
     def measure_time_span(self) -> tuple[int, int]:
         """Return the earliest and the latest recorded time."""
-        frames = [
-            self.read_rows(process, kind, columns).rename(
-                dict(zip(columns, tables.TIMES[:: len(columns)], strict=False))
-            )
-            for process in self._processes
-            for kind, columns in _SPANS.items()
-        ]
-        return tables.find_time_span(frames)
+        spans = []
+        for process in self._processes:
+            for kind, columns in _SPANS.items():
+                names = dict(zip(columns, tables.TIMES[:: len(columns)], strict=False))
+                spans.append(tables.find_time_span([self.read_rows(process, kind, columns).rename(names)]))
+        known = [span for span in spans if span != (0, 0)]
+        return (min(first for first, _ in known), max(last for _, last in known)) if known else (0, 0)
 
     def describe_capture(self) -> dict[str, str]:
         """Return the metadata of the profile without those of the host, the user and the command."""
@@ -133,7 +133,8 @@ class RocpdCapture(tables.RocmCapture):
         """
         return tables.read_frame(self._database, process.names.get(kind), types)
 
-    def _count(self, process: ProcessTables, kind: str) -> int:
+    def count_rows(self, process: ProcessTables, kind: str) -> int:
+        """Return the number of rows of a table of a process."""
         return self._database.count_table_rows(process.names[kind]) if kind in process.names else 0
 
     def read_strings(self, process: ProcessTables, column: str) -> pl.DataFrame:
@@ -187,29 +188,34 @@ class RocpdCapture(tables.RocmCapture):
             .rename({"id": "agent_key"})
         )
 
-    def add_event_columns(
-        self, process: ProcessTables, rows: pl.DataFrame, *, with_message: bool = False
-    ) -> pl.DataFrame:
-        """Add to rows with an ``event_id`` the correlation id and the category of their events."""
-        strings = ("extdata",) if with_message else ()
-        events = self.read_rows(process, "event", ("id", "category_id", "stack_id"), strings)
-        events = tables.join_first(
-            events, self.read_strings(process, "category"), left_on="category_id", right_on="string_id"
-        )
-        renamed = events.rename({"id": "event_id", "stack_id": "correlation_id", **dict.fromkeys(strings, "message")})
-        renamed = renamed.with_columns(correlation_id=tables.correlation_expr())
-        return tables.join_first(rows, renamed, left_on="event_id", right_on="event_id")
+    def add_event_columns(self, process: ProcessTables, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add to rows with an ``event_id`` the correlation id and the category (``category_id``) of their events."""
+        if process.number not in self._events:
+            columns = {"id": "event_id", "stack_id": "correlation_id", "category_id": "category_id"}
+            events = self.read_rows(process, "event", [*columns]).rename(columns)
+            events = events.with_columns(correlation_id=tables.correlation_expr())
+            numbers = (events[name].shrink_dtype() for name in ("correlation_id", "category_id"))
+            self._events[process.number] = events.select("event_id", *numbers)
+        return tables.join_first(rows, self._events[process.number], left_on="event_id", right_on="event_id")
+
+    def map_categories(self, process: ProcessTables) -> pl.DataFrame:
+        """Return the categories of events, by ``category_id``, and the API of those that are calls."""
+        names = self.read_strings(process, "category").rename({"string_id": "category_id"})
+        return names.with_columns(api=tables.find_api_expr(pl.col("category")))
 
     def read_activities(
         self, process: ProcessTables, kind: str, integers: Sequence[str], strings: Sequence[str] = ()
     ) -> pl.DataFrame:
         """Read activities with the declared columns that all kinds have: times, process, stream and correlation id."""
-        columns = ("start", "end", "pid", "tid", "queue_id", "stream_id", "event_id", *integers)
+        columns = ("start", "end", "pid", "queue_id", "stream_id", "event_id", *integers)
         rows = self.read_rows(process, kind, columns, strings).rename(
-            {"start": "start_ns", "end": "end_ns", "pid": "process_key", "tid": "thread_key"}
+            {"start": "start_ns", "end": "end_ns", "pid": "process_key"}
         )
+        small = (rows[name].shrink_dtype() for name in ("queue_id", "stream_id", *integers))
+        rows = rows.with_columns(*small)
         rows = tables.join_first(rows, self.read_processes(process), left_on="process_key", right_on="process_key")
-        return self.add_event_columns(process, rows).with_columns(stream_id=self._stream_expr)
+        rows = self.add_event_columns(process, rows.drop("process_key"))
+        return rows.with_columns(stream_id=self._stream_expr).drop("queue_id", "category_id")
 
     @functools.cached_property
     def _stream_expr(self) -> pl.Expr:
@@ -224,13 +230,19 @@ def _concatenate(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def build_kernels(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
-    """Return the kernels of a process, with ``event_id``."""
+    """Return the kernels of a process."""
     rows = capture.read_activities(process, "kernel_dispatch", ("agent_id", "kernel_id", *tables.LAUNCH))
+    symbols = _read_symbols(capture, process)
+    rows = tables.join_first(rows.drop("event_id"), symbols, left_on="kernel_id", right_on="id").drop("kernel_id")
+    rows = tables.join_first(rows, capture.read_agents(process), left_on="agent_id", right_on="agent_key")
+    return tables.describe_kernels(rows)
+
+
+def _read_symbols(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+    """Return the names and resources of kernels by ``id``."""
     numbers = ("id", "group_segment_size", "arch_vgpr_count", "accum_vgpr_count")
     symbols = capture.read_rows(process, "info_kernel_symbol", numbers, ("kernel_name", "display_name"))
-    rows = tables.join_first(rows, tables.describe_symbols(symbols, "id"), left_on="kernel_id", right_on="id")
-    rows = tables.join_first(rows, capture.read_agents(process), left_on="agent_id", right_on="agent_key")
-    return tables.describe_kernels(rows, "event_id")
+    return tables.describe_symbols(symbols, "id")
 
 
 def build_memcpys(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
@@ -245,31 +257,33 @@ def build_memcpys(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame
 
 def build_calls(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
     """Return the calls of HIP and HSA of a process."""
-    return (
-        _read_regions(capture, process)
-        .with_columns(api=tables.find_api_expr(pl.col("category")))
-        .drop_nulls("api")
-        .select("start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "api", name="operation")
-    )
+    rows = _add_names(capture, process, _read_regions(capture, process, of_api=True))
+    columns = ("start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "api")
+    return rows.select(*columns, name="operation")
 
 
 def build_ranges(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
     """Return the regions of a process that are no calls of HIP or HSA."""
-    return _describe_regions(_read_regions(capture, process)).drop("timestamp_ns")
+    rows = _add_names(capture, process, _read_regions(capture, process, of_api=False))
+    return _describe_ranges(capture, process, rows)
 
 
 def build_marks(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
     """Return the samples of a process that have no counters, which are regions without a duration."""
-    rows = _read_samples(capture, process)
     with_values = capture.read_rows(process, "pmc_event", ("event_id",)).unique()
-    rows = rows.join(with_values, on="event_id", how="anti", maintain_order="left")
-    return _describe_regions(rows, api_too=True).drop("start_ns", "end_ns", "kind")
+    rows = _read_samples(capture, process).join(with_values, on="event_id", how="anti", maintain_order="left")
+    rows = rows.with_columns(start_ns="timestamp_ns", end_ns="timestamp_ns")
+    rows = _describe_ranges(capture, process, _add_names(capture, process, rows))
+    return rows.rename({"start_ns": "timestamp_ns"}).drop("end_ns", "kind")
 
 
-def _read_regions(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
+def _read_regions(capture: RocpdCapture, process: ProcessTables, *, of_api: bool) -> pl.DataFrame:
+    """Return the regions that are calls of HIP or HSA, or the others."""
     rows = capture.read_rows(process, "region", ("start", "end", "pid", "tid", "name_id", "event_id"))
-    rows = rows.rename({"start": "start_ns", "end": "end_ns"})
-    return _add_names_of_regions(capture, process, rows.with_columns(timestamp_ns="start_ns"))
+    rows = capture.add_event_columns(process, rows.rename({"start": "start_ns", "end": "end_ns"}))
+    calls = capture.map_categories(process).drop_nulls("api")["category_id"]
+    is_call = rows["category_id"].cast(pl.Int64).is_in(calls.implode()).fill_null(value=False)
+    return rows.filter(is_call if of_api else ~is_call)
 
 
 def _read_samples(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
@@ -277,23 +291,34 @@ def _read_samples(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame
     rows = capture.read_rows(process, "sample", ("track_id", "timestamp", "event_id"))
     tracks = capture.read_rows(process, "track", ("id", "pid", "tid", "name_id"))
     rows = tables.join_first(rows, tracks, left_on="track_id", right_on="id").rename({"timestamp": "timestamp_ns"})
-    return _add_names_of_regions(capture, process, rows.with_columns(start_ns="timestamp_ns", end_ns="timestamp_ns"))
+    return capture.add_event_columns(process, rows)
 
 
-def _add_names_of_regions(capture: RocpdCapture, process: ProcessTables, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``operation``, the process, the thread, and the columns of the events of regions."""
+def _add_names(capture: RocpdCapture, process: ProcessTables, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the category and ``operation`` of regions or samples, and their process and thread."""
     rows = tables.join_first(rows, capture.read_strings(process, "operation"), left_on="name_id", right_on="string_id")
     rows = tables.join_first(rows, capture.read_processes(process), left_on="pid", right_on="process_key")
     threads = capture.read_threads(process).select("thread_key", "thread_id")
-    rows = tables.join_first(rows, threads, left_on="tid", right_on="thread_key")
-    return capture.add_event_columns(process, rows, with_message=True)
+    rows = tables.join_first(rows, threads, left_on="tid", right_on="thread_key").drop("pid", "tid", "name_id")
+    categories = capture.map_categories(process)
+    return tables.join_first(
+        rows.with_columns(pl.col("category_id").cast(pl.Int64)),
+        categories,
+        left_on="category_id",
+        right_on="category_id",
+    )
 
 
-def _describe_regions(rows: pl.DataFrame, *, api_too: bool = False) -> pl.DataFrame:
+def _describe_ranges(capture: RocpdCapture, process: ProcessTables, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the declared columns of ranges. A marker has the name of its message."""
-    rows = rows if api_too else rows.filter(tables.find_api_expr(pl.col("category")).is_null())
-    return rows.select(
-        *("start_ns", "end_ns", "timestamp_ns", "process_id", "thread_id"),
+    messages = capture.read_rows(process, "event", ("id",), ("extdata",)) if rows.height else None
+    if messages is None:
+        named = rows.with_columns(message=pl.lit(None, pl.String))
+    else:
+        messages = messages.filter(pl.col("extdata") != "{}").rename({"extdata": "message"})
+        named = tables.join_first(rows, messages, left_on="event_id", right_on="id")
+    return named.select(
+        *("start_ns", "end_ns", "process_id", "thread_id"),
         *tables.describe_range_exprs(pl.col("category"), pl.col("operation"), pl.col("category_id")),
         name=pl.coalesce(pl.col("message").str.json_path_match("$.message"), "operation"),
     )
@@ -301,24 +326,31 @@ def _describe_regions(rows: pl.DataFrame, *, api_too: bool = False) -> pl.DataFr
 
 def build_metrics(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
     """Return the counters of kernels, summed over the instances of a counter, with their number as ``event_count``."""
-    kernels = build_kernels(capture, process).select("event_id", "start_ns", "end_ns", "device_id", range_name="name")
-    values = _read_counter_values(capture, process).join(kernels.unique("event_id"), on="event_id", how="inner")
-    keys = ["event_id", "metric"]
-    return (
-        values.group_by(keys, maintain_order=True)
-        .agg(
-            *(pl.col(c).first() for c in ("start_ns", "end_ns", "device_id", "range_name")),
-            value=pl.col("value").sum(),
-            event_count=pl.len().cast(pl.Int64),
-        )
-        .with_columns(profiler_range_id=pl.col("event_id") + process.number * _NODE_FACTOR)
+    values = _read_counter_values(capture, process)
+    values = values.group_by("event_id", "metric", maintain_order=True).agg(
+        pl.col("value").sum(), event_count=pl.len().cast(pl.Int64)
     )
+    columns = ("start", "end", "agent_id", "kernel_id", "event_id")
+    kernels = capture.read_rows(process, "kernel_dispatch", columns if values.height else ())
+    if not kernels.height:
+        kernels = pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))
+    kernels = kernels.rename({"start": "start_ns", "end": "end_ns"})
+    rows = tables.join_first(values, kernels, left_on="event_id", right_on="event_id").drop_nulls("start_ns")
+    names = _read_symbols(capture, process).select("id", range_name="name")
+    rows = tables.join_first(rows, names, left_on="kernel_id", right_on="id").drop("kernel_id")
+    rows = tables.join_first(rows, capture.read_agents(process), left_on="agent_id", right_on="agent_key")
+    return rows.with_columns(profiler_range_id=pl.col("event_id") + process.number * _NODE_FACTOR)
 
 
 def build_counters(capture: RocpdCapture, process: ProcessTables) -> pl.DataFrame:
     """Return the counters that were sampled, such as those of ROCm Systems Profiler."""
-    samples = _read_samples(capture, process).select("event_id", "timestamp_ns", "process_id", "thread_id")
-    values = _read_counter_values(capture, process).join(samples.unique("event_id"), on="event_id", how="inner")
+    values = _read_counter_values(capture, process)
+    if not values.height or not capture.count_rows(process, "sample"):
+        values, samples = values.clear(), _read_samples(capture, process).clear()
+    else:
+        samples = _read_samples(capture, process)
+    samples = _add_names(capture, process, samples).select("event_id", "timestamp_ns", "process_id", "thread_id")
+    values = values.join(samples.unique("event_id"), on="event_id", how="inner")
     return values.select(
         *("timestamp_ns", "process_id", "thread_id"),
         event_id=pl.col("event_id") + process.number * _NODE_FACTOR,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.rocm import DATABASE_MAGICS
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.registry.interface import Capture
@@ -33,4 +34,14 @@ def open_capture(source: Source) -> Capture:
     return RpdCapture(source)
 
 
-READER = Reader("rpd", "Database of rocmProfileData (AMD GPUs)", (".rpd", ".gz"), sniff, open_capture)
+_redact = create_lazy_function("tracekit.readers.redaction.rocm", "redact")
+READER = Reader(
+    "rpd",
+    "Database of rocmProfileData (AMD GPUs)",
+    (".rpd", ".gz"),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
+)

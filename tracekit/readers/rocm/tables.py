@@ -199,7 +199,7 @@ def convert_frame(name: str, frame: pl.DataFrame, origin_ns: int) -> pa.Table:
     schema = schemas.table(name)
     times = [column for column in TIMES if column in frame.columns]
     frame = frame.with_columns(pl.col(column) - origin_ns for column in times)
-    if times:
+    if times and not frame[times[0]].is_sorted():
         frame = frame.sort(times[0], maintain_order=True)
     if name in IDS:
         frame = frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(IDS[name]))
@@ -225,7 +225,7 @@ def join_first(left: pl.DataFrame, right: pl.DataFrame, *, left_on: str, right_o
     columns = right.drop(right_on)
     if not right.height:
         return left.with_columns(pl.lit(None, kind).alias(name) for name, kind in columns.schema.items())
-    sought = left[left_on].fill_null(keys[0])
+    sought = left[left_on].cast(keys.dtype).fill_null(keys[0])
     places = keys.search_sorted(sought).clip(0, len(keys) - 1)
     is_equal = (keys.gather(places) == sought) & left[left_on].is_not_null()
     places = pl.select(pl.when(is_equal).then(places)).to_series()
@@ -271,7 +271,7 @@ def describe_symbols(symbols: pl.DataFrame, *keys: str) -> pl.DataFrame:
         static="group_segment_size",
         registers_per_thread=pl.sum_horizontal("arch_vgpr_count", "accum_vgpr_count", ignore_nulls=False),
         name=clean_kernel_name_expr(pl.coalesce("display_name", "kernel_name")),
-        mangled_name=clean_kernel_name_expr(pl.col("kernel_name")),
+        mangled_name=clean_kernel_name_expr(pl.col("kernel_name")).cast(pl.Categorical),
     )
     return add_short_names(described)
 
@@ -304,7 +304,8 @@ def add_short_names(kernels: pl.DataFrame) -> pl.DataFrame:
     """Add the base name of the function of each kernel."""
     names = kernels["name"].unique()
     short = names.map_elements(shorten_kernel_name, pl.String)
-    return kernels.with_columns(short_name=pl.col("name").replace_strict(names, short, default=None))
+    kernels = kernels.with_columns(short_name=pl.col("name").replace_strict(names, short, default=None))
+    return kernels.with_columns(pl.col("name", "short_name").cast(pl.Categorical))
 
 
 def find_api_expr(category: pl.Expr) -> pl.Expr:
