@@ -18,7 +18,7 @@ from tracekit.readers.rocm.agents import build_devices
 from tracekit.registry.interface import Undecoded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tracekit.registry.source import Source
 
@@ -30,6 +30,7 @@ _SPANS = {
     "region": ("start", "end"),
     "sample": ("timestamp",),
 }
+_MAX_MARKERS = 100
 _NODE_FACTOR = 1 << 32
 _ALLOCATIONS = {"ALLOC": "Allocation", "FREE": "Deallocation"}
 _MEMORY_KINDS = {"REAL": "Device", "VIRTUAL": "Virtual", "SCRATCH": "Scratch"}
@@ -49,6 +50,13 @@ class ProcessTables(NamedTuple):
 
     number: int
     names: Mapping[str, str]
+
+
+class RowsOfCategories(NamedTuple):
+    """A filter that keeps the events of some categories."""
+
+    column: str
+    values: tuple[int, ...]
 
 
 class RocpdCapture(tables.RocmCapture):
@@ -115,15 +123,21 @@ class RocpdCapture(tables.RocmCapture):
         return info
 
     def read_rows(
-        self, process: ProcessTables, kind: str, integers: Sequence[str], strings: Sequence[str] = ()
+        self,
+        process: ProcessTables,
+        kind: str,
+        integers: Sequence[str],
+        strings: Sequence[str] = (),
+        small: Collection[str] = (),
     ) -> pl.DataFrame:
-        """Read columns of a table of a process. Columns that the table lacks are null.
+        """Read columns of a table of a process, as ``tables.read_frame`` does.
 
         Raises:
             CorruptTraceError: The table is damaged, or a value does not have the requested type.
         """
         types = dict.fromkeys(integers, pa.int64()) | dict.fromkeys(strings, DICTIONARY)
-        return self.read_columns(process, kind, types).with_columns(pl.col(c).cast(pl.String) for c in strings)
+        frame = tables.read_frame(self._database, process.names.get(kind), types, small)
+        return frame.with_columns(pl.col(c).cast(pl.String) for c in strings)
 
     def read_columns(self, process: ProcessTables, kind: str, types: Mapping[str, pa.DataType]) -> pl.DataFrame:
         """Read columns of a table of a process, with the given types. Columns that the table lacks are null.
@@ -192,11 +206,19 @@ class RocpdCapture(tables.RocmCapture):
         """Add to rows with an ``event_id`` the correlation id and the category (``category_id``) of their events."""
         if process.number not in self._events:
             columns = {"id": "event_id", "stack_id": "correlation_id", "category_id": "category_id"}
-            events = self.read_rows(process, "event", [*columns]).rename(columns)
-            events = events.with_columns(correlation_id=tables.correlation_expr())
-            numbers = (events[name].shrink_dtype() for name in ("correlation_id", "category_id"))
-            self._events[process.number] = events.select("event_id", *numbers)
+            events = self.read_rows(process, "event", [*columns], small=[*columns][1:]).rename(columns)
+            self._events[process.number] = events.with_columns(correlation_id=tables.correlation_expr())
         return tables.join_first(rows, self._events[process.number], left_on="event_id", right_on="event_id")
+
+    def read_messages(self, process: ProcessTables) -> pl.DataFrame:
+        """Return the JSON that contains the messages of markers, by ``event_id``."""
+        categories = self.map_categories(process)
+        markers = categories.filter(pl.col("category").str.starts_with("MARKER"))["category_id"].to_list()
+        types = {"id": pa.int64(), "extdata": DICTIONARY}
+        name = process.names.get("event") if markers else None
+        where = RowsOfCategories("category_id", tuple(markers[:_MAX_MARKERS]))
+        rows = tables.read_frame(self._database, name, types, where=where)
+        return rows.select(event_id="id", message=pl.col("extdata").cast(pl.String))
 
     def map_categories(self, process: ProcessTables) -> pl.DataFrame:
         """Return the categories of events, by ``category_id``, and the API of those that are calls."""
@@ -208,11 +230,9 @@ class RocpdCapture(tables.RocmCapture):
     ) -> pl.DataFrame:
         """Read activities with the declared columns that all kinds have: times, process, stream and correlation id."""
         columns = ("start", "end", "pid", "queue_id", "stream_id", "event_id", *integers)
-        rows = self.read_rows(process, kind, columns, strings).rename(
+        rows = self.read_rows(process, kind, columns, strings, {*columns[2:]} - {"event_id", "address", "size"}).rename(
             {"start": "start_ns", "end": "end_ns", "pid": "process_key"}
         )
-        small = (rows[name].shrink_dtype() for name in ("queue_id", "stream_id", *integers))
-        rows = rows.with_columns(*small)
         rows = tables.join_first(rows, self.read_processes(process), left_on="process_key", right_on="process_key")
         rows = self.add_event_columns(process, rows.drop("process_key"))
         return rows.with_columns(stream_id=self._stream_expr).drop("queue_id", "category_id")
@@ -311,12 +331,8 @@ def _add_names(capture: RocpdCapture, process: ProcessTables, rows: pl.DataFrame
 
 def _describe_ranges(capture: RocpdCapture, process: ProcessTables, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the declared columns of ranges. A marker has the name of its message."""
-    messages = capture.read_rows(process, "event", ("id",), ("extdata",)) if rows.height else None
-    if messages is None:
-        named = rows.with_columns(message=pl.lit(None, pl.String))
-    else:
-        messages = messages.filter(pl.col("extdata") != "{}").rename({"extdata": "message"})
-        named = tables.join_first(rows, messages, left_on="event_id", right_on="id")
+    messages = capture.read_messages(process)
+    named = tables.join_first(rows, messages, left_on="event_id", right_on="event_id")
     return named.select(
         *("start_ns", "end_ns", "process_id", "thread_id"),
         *tables.describe_range_exprs(pl.col("category"), pl.col("operation"), pl.col("category_id")),

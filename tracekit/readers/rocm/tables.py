@@ -15,10 +15,10 @@ from tracekit.readers.common.kernel_names import shorten_kernel_name
 from tracekit.registry.interface import Capture, Undecoded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from tracekit.readers.common.sqlite.database import Database
+    from tracekit.readers.common.sqlite.database import Database, RowFilter
 
 TIMES = ("start_ns", "timestamp_ns", "end_ns")
 IDS = {
@@ -388,20 +388,39 @@ def match_deallocations(events: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([allocations, matched.select(allocations.columns)]).drop_nulls(["device_id", "bytes"])
 
 
-def read_frame(database: Database, table: str | None, types: Mapping[str, pa.DataType]) -> pl.DataFrame:
+def read_frame(
+    database: Database,
+    table: str | None,
+    types: Mapping[str, pa.DataType],
+    small: Collection[str] = (),
+    where: RowFilter | None = None,
+) -> pl.DataFrame:
     """Read columns of a table of a database, with the given types. Columns that the table lacks are null.
+
+    Args:
+        database: The database.
+        table: Name of the table, or None for a table without rows.
+        types: Arrow types by name of the column.
+        small: Names of integer columns that are stored with as few bits as their values need.
+        where: Filter of the rows.
 
     Raises:
         CorruptTraceError: The table is damaged, or a value does not have the requested type.
     """
-    existing = () if table is None else database.columns.get(table, ())
-    present = {column: kind for column, kind in types.items() if column in existing}
-    columns: dict[str, Any] = {}
-    if table is not None and present:
-        columns, _ = database.read_columns(table, present)
-    rows = len(next(iter(columns.values()))) if columns else 0
-    data = pa.table({c: columns[c] if c in columns else pa.nulls(rows, kind) for c, kind in types.items()})
-    return pl.DataFrame(pl.from_arrow(data))
+    where = where if table and where and where.column in database.columns.get(table, ()) else None
+    present = {} if table is None else {c: t for c, t in types.items() if c in database.columns.get(table, ())}
+
+    def convert(columns: dict[str, Any]) -> pl.DataFrame:
+        frame = pl.DataFrame(pl.from_arrow(pa.table(columns)))
+        return frame.with_columns(frame[name].shrink_dtype() for name in small if name in columns)
+
+    empty = pl.DataFrame(pl.from_arrow(pa.table({c: pa.nulls(0, kind) for c, kind in types.items()})))
+    if table is None or not present:
+        return empty
+    batches = [batch for batch, _ in database.map_column_batches(table, present, where, convert)]
+    frame = pl.concat(batches, how="vertical_relaxed")
+    missing = [pl.lit(None, empty.schema[name]).alias(name) for name in types if name not in present]
+    return frame.with_columns(missing).select(*types)
 
 
 def number_category_expr() -> pl.Expr:
