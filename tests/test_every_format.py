@@ -29,6 +29,7 @@ FILES = {
     "memory-snapshot": ["memory_snapshot/oom.pickle", "memory_snapshot/ring.pickle"],
     "rocprofv3-json": ["rocm/train_results.json"],
     "rocprof-csv": ["rocm/csv"],
+    "ascend": ["ascend/trace_view.json"],
     "nccl": ["nccl/stuck_rank0.pickle", "nccl/stuck_rank0.json", "nccl/events.jsonl", "nccl/inspector_0.log"],
     "nsys-jsonlines": ["nsys_jsonlines/nvtx_features.jsonlines"],
     "proton": ["proton/scopes.hatchet", "proton/python.hatchet"],

@@ -37,6 +37,7 @@ CASES = {
     "rpd": 300,
     "rocprofv3_json": 400,
     "rocprof_csv": 300,
+    "ascend": 300,
 }
 PART = {
     "nsys_rep": 20,
@@ -59,6 +60,7 @@ PART = {
     "rpd": 6,
     "rocprofv3_json": 8,
     "rocprof_csv": 6,
+    "ascend": 6,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
@@ -82,6 +84,7 @@ AT_ONCE = {
     "rpd": 300,
     "rocprofv3_json": 300,
     "rocprof_csv": 300,
+    "ascend": 300,
 }
 
 

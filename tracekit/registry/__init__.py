@@ -54,6 +54,7 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "nsys-jsonlines": ("tracekit.readers.nsys_jsonlines", (".json", ".jsonl", ".jsonlines")),
     "ncu-csv": ("tracekit.readers.ncu_csv", (".csv", ".txt", ".log")),
     "ncu-rep": ("tracekit.readers.ncu_rep", (".ncu-rep", ".nsight-cuprof-report")),
+    "ascend": ("tracekit.readers.ascend", (".json", ".gz")),
     "kineto": ("tracekit.readers.kineto", (".json", ".gz")),
     "xplane": ("tracekit.readers.xplane", (".pb", ".gz", ".json")),
     "chrome-trace": ("tracekit.readers.chrome_trace", (".json", ".gz")),

@@ -257,6 +257,7 @@ RecipeName: TypeAlias = Literal[
 
 ReaderName: TypeAlias = Literal[
     "arrow",
+    "ascend",
     "chrome-trace",
     "dlprof-db",
     "graphdef",
