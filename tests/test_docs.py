@@ -27,7 +27,7 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", *DOCS]
 WRITTEN = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "fixtures" / "README.md"]
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-PRIVATE = re.compile(r"/work\b|/tmp/|/root\b|/home/|localhost|\.internal\b|\bindex-url\b", re.IGNORECASE)
+PRIVATE = re.compile(r"(?<![\w.])/work\b|/tmp/|/root\b|/home/|localhost|\.internal\b|\bindex-url\b", re.IGNORECASE)
 
 
 @pytest.fixture(scope="module")
