@@ -310,6 +310,14 @@ def test_many_labels_are_cut_and_numbers_removed() -> None:
         ("seq = 3", "seq ="),
         ("aten::add, seq = 12, sizes = [[2,3]]", ""),
         ("MulBackward0, seq = 12, op_id = 7", ""),
+        (
+            "Thunk:#name=jit(step)/transpose(jvp(layer0))/mlp/dot_general,hlo_op=dot.3,hlo_module=jit_step#",
+            "layer0/mlp",
+        ),
+        ("Thunk:#name=jit(step)/add,hlo_op=add.3,program_id=3#", ""),
+        ("Thunk:#hlo_op=add.3,program_id=3#", ""),
+        ("[0] GpuExecutable::ExecuteThunks", ""),
+        ("train#step_num=12#", "train"),
     ],
 )
 def test_names_of_emit_nvtx_and_of_traces_have_one_label(name: str, label: str) -> None:

@@ -70,6 +70,7 @@ FRAMEWORK_PATTERN = (
     r"|## Call|Torch-Compiled"
     r"|\[memory\]|enumerate\(DataLoader\)|_MultiProcessing|Optimizer\.|AccumulateGrad|autograd|PyTorch|triton_|CompiledFunction)"
     r"|Backward\d*$|^XlaModule|^TSL|^Thunk|^ProfilerStep#"
+    r"|^(\[\d+\] |Scheduled )?(GpuExecutable|CommonPjRt|PjRt|PJRT_|PjitFunction|Tfrt|ThunkExecutor|tpu::System|py_xla)"
 )
 """Regular expression that matches the names of ranges that a framework, not the program, records."""
 _PLACES = ((r"^(enumerate\(DataLoader\)|_MultiProcessing)", "data loader"), (r"^Optimizer\.step", "optimizer"))
@@ -78,6 +79,12 @@ _SUFFIXES_OF_EMIT_NVTX = r"(?s), (seq|op_id|sizes|input_op_ids) = .*$"
 _NUMBERS = r"([ _#:\-\[\(]*\d+[\]\)]*| *[\[\(][\d, \[\]\(\)]+[\]\)])$"
 """Numbers and sizes at the end of the name of a range."""
 _LABEL_CHARS = 200
+_STEP_OF_XLA = r"#step_num=(?:-?\d+|\*+)#$"
+_PATH_OF_THUNK = r"(?s)^Thunk:#(?:[^#]*,)?name=(.*?)(?:,(?:hlo_op|hlo_module|program_id)=.*)?#$"
+_ROOT_OF_PATH, _PRIMITIVE = r"^p?jit\([^()]*\)/", r"/*[^/]*$"
+_TRANSFORMATION, _NESTED_TRANSFORMATIONS = r"\b(?:transpose|jvp|vmap|checkpoint|remat)\(([^()]*)\)", 4
+"""Parts of the path of an operation of XLA, such as ``jit(step)/transpose(jvp(layer0))/dot_general``, whose scope
+``layer0`` is the label."""
 MAX_TIME_NS = 1 << 61
 """Largest time from the origin, of 73 years, so that differences of times fit into 64 bits."""
 
@@ -490,12 +497,16 @@ def _find_most_common_thread(calls: pl.DataFrame, operations: pl.DataFrame) -> i
 
 def convert_to_label_expr(text: pl.Expr) -> pl.Expr:
     """Return an expression for the label of the name of a range: "" if a framework recorded it."""
-    text = text.str.replace(_SUFFIXES_OF_EMIT_NVTX, "")
+    text = text.str.replace(_SUFFIXES_OF_EMIT_NVTX, "").str.replace(_STEP_OF_XLA, "")
     label = (
         pl.when(text.str.contains(FRAMEWORK_PATTERN))
         .then(pl.lit(""))
         .otherwise(text.str.head(_LABEL_CHARS).str.replace(_NUMBERS, ""))
     )
+    scope = text.str.extract(_PATH_OF_THUNK).str.replace(_ROOT_OF_PATH, "")
+    for _ in range(_NESTED_TRANSFORMATIONS):
+        scope = scope.str.replace_all(_TRANSFORMATION, "$1")
+    label = pl.when(scope.is_not_null()).then(scope.str.replace(_PRIMITIVE, "").str.head(_LABEL_CHARS)).otherwise(label)
     for pattern, place in _PLACES:
         label = pl.when(text.str.contains(pattern)).then(pl.lit(place)).otherwise(label)
     return label
