@@ -431,7 +431,11 @@ class Ranges:
             launches = launches.clear()
         stream = STREAM[1:]
         launches = launches.with_columns(pl.col(stream).fill_null(_NO_ID))
-        streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
+        blocks = [
+            launches[block].select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
+            for block in iterate_row_blocks(max(launches.height, 1))
+        ]
+        streams = pl.concat(blocks).unique(maintain_order=True)
         pairs = self.start_end_ranges.join(streams, on="process_id", maintain_order="left")
         projected = project_onto_gpu(launches, pairs, ["process_id", *STREAM])
         projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
