@@ -442,6 +442,8 @@ def _format_grid(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: 
     for start in range(0, max(map(len, shortened), default=0), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         padded = [c.pad_all(texts[rows], w) for c, texts, w in zip(columns, shortened, widths, strict=True)]
+        if not columns[-1].is_number:
+            padded[-1] = shortened[-1][rows]  # spaces at the end of lines would be removed
         for cells in zip(*padded, strict=True):
             yield GAP.join(cells).rstrip()
 

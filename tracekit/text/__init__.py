@@ -39,6 +39,8 @@ def to_printable(text: str, *, keep: str = "") -> str:
         text: Any string.
         keep: Control characters that are not escaped, such as line ends.
     """
+    if text.isascii() and text.isprintable():
+        return text
     return _NOT_ASCII_PRINTABLE.sub(
         lambda match: match[0] if match[0] in keep else _escape_for_terminal(match[0]), text
     )
