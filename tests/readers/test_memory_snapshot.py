@@ -168,6 +168,14 @@ def test_what_else_a_snapshot_says() -> None:
     assert failed["address"].to_list() == [None]
 
 
+def test_all_protocols_say_the_same(tmp_path: Path) -> None:
+    snapshot = unpickle(FIXTURES / "ring.pickle")
+    with tk.load(FIXTURES / "ring.pickle") as trace:
+        for protocol in range(6):
+            with tk.load(write(tmp_path, snapshot, protocol)) as other:
+                assert all(other[name].equals(trace[name]) for name in trace.tables)
+
+
 @pytest.mark.corpus
 @pytest.mark.every
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")

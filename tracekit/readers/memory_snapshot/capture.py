@@ -21,6 +21,7 @@ from tracekit.readers.common.pickles import (
     LIST,
     MISSING,
     REAL,
+    REAL_TEXT,
     TRUE,
     CellArray,
     ListEncoder,
@@ -213,8 +214,8 @@ def _format_setting(values: Values, cell: int) -> str | None:
     tag = values.get_tag(cell)
     if tag in (TRUE, FALSE):
         return "true" if tag == TRUE else "false"
-    if tag in (INTEGER, REAL):
-        return f"{values.build(cell):g}" if tag == REAL else str(values.build(cell))
+    if tag in (INTEGER, REAL, REAL_TEXT):
+        return str(values.build(cell)) if tag == INTEGER else f"{values.build(cell):g}"
     if tag == DICT:
         members = [
             f"{k}:{values.build(v)}" for k, v in values.get_members(cell).items() if values.get_tag(v) == INTEGER
