@@ -101,10 +101,6 @@ CASES: dict[str, tuple[bytes, str]] = {
         "an execution trace of PyTorch (Chakra)",
     ),
     "memory timeline": (b"[[-1, 1, 37888, 7], [-1, 1, 512, 7]]", "a memory timeline of the PyTorch profiler"),
-    "memory snapshot": (
-        gzip.compress(pickle.dumps({"segments": [], "device_traces": [[]]})),
-        "a snapshot of the CUDA memory of PyTorch",
-    ),
     "pickle": (pickle.dumps([1, 2]), "a pickle file, which tracekit does not load"),
     "XProf": (b'[ { "cols": [ { "id": "rank" } ] } ]', "a page of XProf"),
     "V8": (b'{"nodes":[{"id":1,"callFrame":{"functionName":"a"}}]}', "a CPU profile of V8"),
@@ -173,6 +169,13 @@ def test_the_program_is_named(name: str, tmp_path: Path) -> None:
     for suffix in (".json", ".sqlite", ".nsys-rep", ".db", ".csv", ".pb", ".qdstrm", ".pftrace"):
         assert error_of(path.rename(tmp_path / f"file{suffix}")).message == error.message
         (tmp_path / f"file{suffix}").rename(path)
+
+
+def test_a_gzipped_memory_snapshot_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file.pickle.gz"
+    path.write_bytes(gzip.compress(pickle.dumps({"segments": [], "device_traces": [[]]})))
+    with pytest.raises(UnknownFormatError, match="a gzip file that contains a snapshot of the CUDA memory of PyTorch"):
+        tk.load(path)
 
 
 @pytest.mark.many(70)
