@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
+import html
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -480,3 +484,39 @@ def test_public_kernels_of_rocprof_equal_its_statistics() -> None:
             for r in csv.DictReader(file)
         }
     assert set(totals.rows()) == stats
+
+
+def test_public_rpd_equals_the_chrome_trace_of_the_same_run() -> None:
+    events = json.loads(public("ROCm__rocmProfileData/matmul_result.json").read_bytes())
+    drawn = sorted((int(e["ts"]), int(e["dur"]), int(e["pid"])) for e in events if e and e.get("ph") == "X")
+    read: list[tuple[int, int, int]] = []
+    with tk.load(public("ROCm__rocmProfileData/matmul_result.rpd")) as trace:
+        origin = int(trace.info["origin_clock_ns"])
+        for table in ("kernels", "memcpys", "memsets", "api_calls", "overheads"):
+            owner = "device_id" if "device_id" in trace.schema(table).names else "process_id"
+            start = (pl.col("start_ns") + origin) // 1000
+            frame = trace.frame(table).select(start, (pl.col("end_ns") - pl.col("start_ns")) // 1000, pl.col(owner))
+            read += frame.collect().rows()  # type: ignore[arg-type]
+    assert sorted(read) == drawn
+
+
+def test_public_rpd_equals_the_report_of_raptor() -> None:
+    with zipfile.ZipFile(public("ROCm__rocmProfileData/mytrace.rpd.xlsx")) as archive:
+        sheet = archive.read("xl/worksheets/sheet1.xml").decode()
+    totals: dict[str, tuple[int, int]] = {}
+    for row in re.findall(r'<row r="\d+".*?</row>', sheet, re.DOTALL)[3:]:
+        cells = re.findall(r"<c [^>]*?(?:/>|>(?:<is><t[^>]*>([^<]*)</t></is>|<v>([^<]*)</v>)</c>)", row)
+        sequence, total, count = html.unescape(cells[0][0]), int(float(cells[8][1])), int(float(cells[14][1]))
+        if sequence.startswith("("):
+            name = ast.literal_eval(sequence)[0]
+            before = totals.get(name, (0, 0))
+            totals[name] = before[0] + total, before[1] + count
+    with tk.load(public("ROCm__rocmProfileData/mytrace.rpd.gz")) as trace:
+        duration = (pl.col("end_ns") - pl.col("start_ns")).sum()
+        kernels = (
+            trace.frame("kernels").group_by(pl.col("name").cast(pl.String)).agg(duration, count=pl.len()).collect()
+        )
+    different = [(name, total, count) for name, total, count in kernels.rows() if totals.get(name) != (total, count)]
+    assert kernels.height == 33
+    # raptor leaves out two calls of the kernel with which the trace begins
+    assert [count - totals[name][1] for name, _, count in different] == [2]
