@@ -137,3 +137,14 @@ def test_damaged_files_raise_only_our_errors(tmp_path: Path) -> None:
                     trace.table(name).validate(full=True)
         except TracekitError:
             continue
+
+
+def test_private_values_are_redacted(tmp_path: Path) -> None:
+    stack = {"ph": "X", "cat": "cpu_op", "name": "aten::x", "pid": 4242, "tid": 4242, "ts": "1795822680000001.000"}
+    stack |= {"dur": 1, "args": {"Call stack": "/home/jdoe/secret/train.py(3): main"}}
+    path = write(tmp_path / "trace_view.json", [*EVENTS, stack])
+    copy = tmp_path / "copy.json"
+    assert sum(tk.redact(path, copy).values()) > 0
+    assert b"jdoe" not in copy.read_bytes()
+    with tk.load(path) as before, tk.load(copy) as after:
+        assert after["kernels"].equals(before["kernels"])

@@ -475,3 +475,35 @@ def test_logs_are_joined_with_captures_of_the_same_run() -> None:
         reduced = joined.filter((pl.col("rank") == rank) & (pl.col("kind") == "all_reduce"))
         of_group = reduced.group_by(pl.col("log_communicator").str.head(1)).agg(pl.col("sequence").max())
         assert dict(of_group.iter_rows()) == last
+
+
+PRIVATE = ("jdoe", "node17.example", "/home/jdoe/secret")
+
+
+@pytest.mark.parametrize("kind", ["pickle", "json", "inspector"])
+def test_private_values_are_redacted(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x_rank_0"
+    frames = [{"name": "main", "filename": f"{PRIVATE[2]}/train.py", "line": 3}]
+    if kind == "inspector":
+        text = LOGS[0].read_text().replace("example-hostname", PRIVATE[1])
+        path.write_text(text)
+    elif kind == "json":
+        write(path, dump(thread_name=f"{PRIVATE[2]}/run"))
+    else:
+        path.write_bytes(pickle.dumps(dump(frames=frames, input_sizes=[[4]], input_dtypes=["Float"]), 2))
+    copy = tmp_path / "copy_rank_0"
+    counts = tk.redact(path, copy)
+    assert sum(counts.values()) > 0
+    assert not any(value.encode() in copy.read_bytes() for value in PRIVATE)
+    with tk.load(path) as before, tk.load(copy) as after:
+        assert after["communication_calls"].equals(before["communication_calls"])
+        if kind == "pickle":
+            assert after["stacks"].equals(before["stacks"])
+
+
+@pytest.mark.parametrize("path", [*PICKLES, *DUMPS, *LOGS, FIXTURES / "events.jsonl"], ids=lambda p: p.name)
+def test_redacted_fixtures_read_the_same(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / f"copy_rank{path.stem[-1]}"
+    tk.redact(path, copy)
+    with tk.load(path) as before, tk.load(copy) as after:
+        assert after["communication_calls"].equals(before["communication_calls"])

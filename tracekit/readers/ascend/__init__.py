@@ -15,6 +15,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.readers.ascend.capture import AscendCapture
@@ -52,6 +53,14 @@ def open_capture(source: Source) -> AscendCapture:
     return read_timeline(source)
 
 
+_redact = create_lazy_function("tracekit.readers.redaction.kineto", "redact")
 READER = Reader(
-    "ascend", "AscendEvents of the Ascend PyTorch profiler (trace_view.json)", (".json", ".gz"), sniff, open_capture
+    "ascend",
+    "Timeline of the Ascend PyTorch profiler (trace_view.json)",
+    (".json", ".gz"),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
 )

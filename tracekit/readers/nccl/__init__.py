@@ -21,6 +21,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.readers.nccl.capture import CallLogCapture
@@ -68,10 +69,14 @@ def open_capture(source: Source) -> CallLogCapture:
     return read_log(source)
 
 
+_redact = create_lazy_function("tracekit.readers.redaction.nccl", "redact")
 READER = Reader(
     "nccl",
     "Log of collectives: PyTorch flight recorder, NCCL Inspector, NCCL profiler plug-in (.pickle, .json, .jsonl)",
     (".pickle", ".pkl", ".jsonl", ".log", ".json", ".gz"),
     sniff,
     open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
 )

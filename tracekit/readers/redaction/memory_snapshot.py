@@ -1,4 +1,4 @@
-"""Write a copy of a memory snapshot of PyTorch without values that identify people and machines.
+"""Write a copy of a memory snapshot or flight recorder of PyTorch without values that identify people and machines.
 
 Private folders in the paths of source files, and private values in all other strings, are overwritten. The pickle is
 decoded twice, and never run: first to collect the names of users and folders, and then to copy it.
@@ -29,9 +29,14 @@ _WORDS = frozenset(
     b"snapshot workspace_snapshot segments device_traces allocator_settings external_annotations stage device "
     b"address total_size allocated_size active_size requested_size segment_type segment_pool_id is_expandable "
     b"blocks state active_allocated history real_size active_pending_free active_awaiting_free inactive small "
-    b"large forward backward step".split()
+    b"large forward backward step "
+    b"version pg_config pg_status nccl_comm_state comm_lib_version nccl_version desc ranks entries record_id pg_id "
+    b"process_group pg_name thread_name thread_id collective_seq_id p2p_seq_id seq_id op_id profiling_name "
+    b"time_created_ns duration_ms input_sizes input_dtypes output_sizes output_dtypes completed started scheduled "
+    b"time_discovered_started_ns time_discovered_completed_ns retired timeout_ms is_p2p default_pg undefined python "
+    b"last_enqueued_collective last_started_collective last_completed_collective".split()
 )
-"""Keys and values of the format, which may also be names of users."""
+"""Keys and values of snapshots and of flight recorders, which may also be names of users."""
 
 
 def redact(source: Source, target: Path | None = None, key: bytes | None = None) -> dict[str, int]:
