@@ -340,6 +340,17 @@ def check_equal(original: tk.Trace, again: tk.Trace, name: str) -> None:
     assert texts[0].equals(texts[1]), name
 
 
+@pytest.mark.parametrize("mode", ["render-stages", "both"])
+def test_activities_as_render_stages_come_back(mode: str, tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as original:
+        path = original.export(tmp_path / "x.pftrace", options={"gpu-activities": mode})
+        with tk.load(path) as again:
+            columns = ["start_ns", "end_ns", "process_id", "device_id", "stream_id", "correlation_id"]
+            for table in ("kernels", "memcpys", "memsets"):
+                frames = [trace.frame(table).select(columns).sort(columns).collect() for trace in (original, again)]
+                assert frames[0].equals(frames[1]), table
+
+
 def test_gzipped_and_shifted(tmp_path: Path) -> None:
     kernel = {"kernel_id": 1, "start_ns": -50, "end_ns": 70, "device_id": 0, "name": "k", "short_name": "k"}
     info = [{"name": "origin_utc_ns", "value": "1700000000000000000"}]

@@ -112,10 +112,12 @@ class PerfettoCapture(Capture):
         self._undecoded = decoder.undecoded
         self._undecoded[_UNMATCHED] += ends.unmatched
         self._flows = decoder.flows
-        for name, frame in gpu.build_tables(strings).items():
-            self._tables[name] = (
-                pl.concat([self._tables[name], frame], how="diagonal_relaxed") if name in self._tables else frame
-            )
+        if not self.is_exported:
+            for name, frame in gpu.build_tables(strings).items():
+                frames = [self._tables[name], frame] if name in self._tables else [frame]
+                self._tables[name] = pl.concat(frames, how="diagonal_relaxed")
+        elif not any(name in self._tables for name in _ACTIVITIES):  # the same activities may be drawn twice
+            self._tables |= gpu.build_exported_tables(strings, shift_ns)
         utc_offset = packets.clocks.find_utc_offset()
         origin = 0 if self.is_exported else self._subtract_origin()
         self._add_metadata_tables(tracks, decoder)

@@ -36,6 +36,14 @@ _STAGE_BYTES, _COUNTER_BYTES = 128, 64
 _MAX_DURATION = 1 << 60
 _FEW_ROWS = 1 << 10
 _SOURCE = "GPU"
+_STREAM = r"^stream (\d{1,18})\b"
+_EXPORTED_STAGES = {
+    "Kernel": ("kernels", "kernel_id"),
+    "Memcpy": ("memcpys", "memcpy_id"),
+    "Memset": ("memsets", "memset_id"),
+    "Graph": ("graph_launches", "graph_launch_id"),
+}
+"""Table and id of the activities of each stage in traces that tracekit wrote."""
 
 
 class GpuEvents:
@@ -89,6 +97,7 @@ class GpuEvents:
             "process_id": build_number_array(process, process != NO_STRING),
             "context_id": build_number_array(*columns[_CONTEXT]),
             "queue": build_number_array(queue),
+            "stage": build_number_array(stage),
             "queue_id": build_number_array(
                 np.where(columns[_QUEUE_IID][1], columns[_QUEUE_IID][0], columns[_QUEUE_ID][0])
             ),
@@ -149,6 +158,42 @@ class GpuEvents:
         names = read_text_codes(self._decoder.pool, batch.buffer, decoded, _COUNTER_NAME, len(specs))
         keys = zip(gpus[chosen][specs.rows].tolist(), ids.tolist(), strict=True)
         self._counter_names |= dict(zip(keys, names.tolist(), strict=True))
+
+    def build_exported_tables(self, strings: TraceStrings, shift_ns: int) -> dict[str, pl.DataFrame]:
+        """Return the activities of a trace in which tracekit wrote them as render stages only.
+
+        The stage determines the table, and the name of the queue contains the number of the stream.
+
+        Args:
+            strings: The strings of the trace.
+            shift_ns: What was added to all times.
+        """
+        stages = self._stages.finish()
+        if not stages:
+            return {}
+        frame = pl.DataFrame({name: pl.Series(values) for name, values in stages.items()})
+        texts = {name: pl.Series(strings.build(frame[name].to_numpy())) for name in ("queue", "stage", "name")}
+        start = pl.col("start_ns") - shift_ns
+        submission = pl.col("submission")
+        frame = frame.select(
+            "process_id",
+            pl.col("device_id").clip(0, (1 << 31) - 1),
+            start_ns=start,
+            end_ns=start + pl.col("duration"),
+            stream_id=texts["queue"].cast(pl.String).str.extract(_STREAM, 1).cast(pl.Int64, strict=False),
+            correlation_id=pl.when(submission > 0).then(submission),
+            stage=texts["stage"].cast(pl.String),
+            name=texts["name"],
+            short_name=texts["name"],
+            context_id=pl.lit(None, pl.Int64),
+        )
+        tables: dict[str, pl.DataFrame] = {}
+        for stage, (table, key) in _EXPORTED_STAGES.items():
+            rows = frame.filter(pl.col("stage") == stage).drop("stage")
+            if rows.height:
+                numbered = rows.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(key))
+                tables[table] = numbered if table == "kernels" else numbered.drop("name", "short_name")
+        return tables
 
     def build_tables(self, strings: TraceStrings) -> dict[str, pl.DataFrame]:
         """Return the tables of kernels, which are the render stages, and of GPU metrics and counters."""
