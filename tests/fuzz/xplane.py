@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 
 from tests.fuzz.changes import edge, of_bytes, of_message, varint
@@ -10,6 +11,10 @@ from tests.readers.test_xplane import DATA, TPU
 FORMAT, SUFFIX = "xplane", ".xplane.pb"
 FIRST = 24
 """Bytes by which a file is recognized."""
+
+
+VIEWER_FIRST = 300
+"""Bytes by which the trace for the trace viewer is recognized."""
 
 
 def whole_file(file: bytes, dice: random.Random) -> bytes:
@@ -55,8 +60,14 @@ def many(file: bytes, dice: random.Random) -> bytes:
     return file + parts[dice.choice(list(parts))]
 
 
+def viewer(_file: bytes, dice: random.Random) -> bytes:
+    """Mutate the trace beside the profile."""
+    trace = gzip.decompress(TPU.with_name("tpu.trace.json.gz").read_bytes())
+    return trace[:VIEWER_FIRST] + of_bytes(trace[VIEWER_FIRST:], dice)
+
+
 def made(case: int) -> tuple[str, bytes]:
-    ways = (whole_file, body, truncated, messages, messages, lies, many)
+    ways = (whole_file, body, truncated, messages, messages, lies, many, viewer)
     mutate = ways[case % len(ways)]
     data = TPU.read_bytes() if case % 2 else DATA
     return mutate.__name__, mutate(data, random.Random(case))

@@ -335,8 +335,14 @@ def test_kernels_of_gpus_are_those_of_xprof() -> None:
     truth = read_xprof(FIXTURE)
     with tk.load(FIXTURE) as trace:
         assert sum_durations(trace, "name") == {name: (n, round(ns)) for name, (n, ns) in truth["kernels"].items()}
-        busy = trace.rollup().frame("iterations").select("kernel_time_ns").collect()["kernel_time_ns"]
-    assert len(busy) == len(truth["steps"]) == 5
+        kernels = (
+            trace.correlate().frame("kernels").select("start_ns", "end_ns", "range_path").sort("start_ns").collect()
+        )
+    step = pl.col("range_path").cast(pl.String).str.extract(r"step_num=(\d+)#")
+    covered = pl.col("end_ns") - pl.max_horizontal("start_ns", pl.col("end_ns").cum_max().shift().over("step"))
+    busy = kernels.with_columns(step=step).with_columns(busy=pl.max_horizontal(covered, 0))
+    by_step = busy.group_by("step").agg(pl.col("busy").sum()).sort("step")["busy"].to_list()
+    assert by_step == [round(1e6 * step["deviceComputeTimeMs"]) for step in truth["steps"]]
 
 
 def test_ops_and_steps_of_tpus_are_those_of_xprof() -> None:
