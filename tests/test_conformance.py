@@ -35,6 +35,7 @@ TRACES = [
     *sorted((FIXTURES / "memory_snapshot").glob("*.pickle")),
     FIXTURES / "nccl" / "events.jsonl",
     FIXTURES / "nvprof" / "session.nvvp",
+    FIXTURES / "nvprof_csv" / "traces.csv",
     FIXTURES / "proton" / "scopes.hatchet",
     FIXTURES / "nsys_jsonlines" / "nvtx_features.jsonlines",
 ]
@@ -44,6 +45,7 @@ FORMATS = {
     ".jsonl": "nccl",
     ".pickle": "memory-snapshot",
     ".nvvp": "nvprof",
+    ".csv": "nvprof-csv",
     ".hatchet": "proton",
     ".jsonlines": "nsys-jsonlines",
     ".pftrace": "perfetto",

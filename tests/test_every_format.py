@@ -33,6 +33,7 @@ FILES = {
     "nccl": ["nccl/stuck_rank0.pickle", "nccl/stuck_rank0.json", "nccl/events.jsonl", "nccl/inspector_0.log"],
     "nsys-jsonlines": ["nsys_jsonlines/nvtx_features.jsonlines"],
     "proton": ["proton/scopes.hatchet", "proton/python.hatchet"],
+    "nvprof-csv": ["nvprof_csv/traces.csv", "nvprof_csv/summary.csv"],
     "nvprof": ["nvprof/session.nvvp"],
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")

@@ -116,7 +116,6 @@ CASES: dict[str, tuple[bytes, str]] = {
     "tables": (database(*"abcdefg"), f"{DATABASE} (its tables are a, b, c, d, e, …)"),
     "no tables": (database(), DATABASE),
     "nvprof output": (b"==1234== NVPROF is profiling process 1234\n", "output of nvprof"),
-    "nvprof CSV": (b'"Time(%)","Time","Calls","Avg","Min","Max","Name"\n%,us,,us,us,us,\n', "a CSV summary of nvprof"),
     "nvprof binary": (b"\x00\x04\x00\x00\x04\x00\x00\x00\x01\x04\x00\x00\x01", "a binary profile of an old nvprof"),
     "nsys stats": (b"Time (%),Total Time (ns),Instances,Avg (ns)\n1,2,3,4\n", "a CSV report of nsys stats"),
     "rocprofv3 CSV": (b'"Kind","Agent_Id","Queue_Id","Thread_Id"\n', "a CSV file of rocprofv3"),

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     *("readers.tensorflow", "readers.tfevents", "readers.graphdef"),
     *("exporters.tfevents", "readers.chrome_trace", "readers.memory_snapshot"),
-    *("readers.pftrace", "readers.nvprof", "readers.proton"),
+    *("readers.pftrace", "readers.nvprof", "readers.nvprof_csv"),
+    *("readers.proton",),
 )
 ENTRY_POINTS = [
     importlib.metadata.EntryPoint("graphdef", "tracekit.readers.graphdef:READER", "tracekit.readers"),

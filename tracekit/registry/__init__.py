@@ -61,6 +61,7 @@ BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "memory-snapshot": ("tracekit.readers.memory_snapshot", (".pickle", ".pkl")),
     "nccl": ("tracekit.readers.nccl", (".pickle", ".pkl", ".jsonl", ".log", ".json", ".gz")),
     "proton": ("tracekit.readers.proton", (".hatchet",)),
+    "nvprof-csv": ("tracekit.readers.nvprof_csv", (".csv", ".log", ".txt")),
     "nvprof": ("tracekit.readers.nvprof", (".nvvp", ".nvprof", ".sqlite", ".db")),
     "perfetto": ("tracekit.readers.pftrace", (".pftrace", ".gz")),
     "graphdef": ("tracekit.readers.graphdef", (".pb", ".pbtxt", ".meta")),

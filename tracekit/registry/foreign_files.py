@@ -53,12 +53,12 @@ _PROFILE_HINT = "profile the program with Nsight Systems or the PyTorch profiler
 _XPROF_HINT = "open it in TensorBoard with its profile plug-in (XProf), or profile the program with Nsight Systems"
 _ROCM_HINT = "analyze it with the tools of ROCm, or profile the program with the PyTorch profiler"
 _ORIGIN_HINT = "read the capture from which it was computed"
+_PRINT_HINT = "print it with: nvprof --csv, or pass the file that nvprof -o wrote"
 _NVPROF_HINT = "open it in the NVIDIA Visual Profiler, or profile the program again with Nsight Systems"
 
 _TEXTS = (
     _Pattern(re.compile(rb"(?s)\s*<\?xml.{0,200}<session\b"), "a session of the NVIDIA Visual Profiler", _UNPACK_HINT),
-    _Pattern(re.compile(rb"==\d{1,9}== (?:NVPROF|Profiling)"), "output of nvprof", _NVPROF_HINT),
-    _Pattern(re.compile(rb'"?Time\(%\)"?,"?Time"?,"?Calls"?,'), "a CSV summary of nvprof", _NVPROF_HINT),
+    _Pattern(re.compile(rb"==\d{1,9}== (?:NVPROF|Profiling)"), "output of nvprof without --csv", _PRINT_HINT),
     _Pattern(
         re.compile(rb'"?Time \(%\)"?,"?Total Time \(ns\)"?,'),
         "a CSV report of nsys stats",

@@ -272,6 +272,7 @@ ReaderName: TypeAlias = Literal[
     "nsys-rep",
     "nsys-sqlite",
     "nvprof",
+    "nvprof-csv",
     "parquet",
     "perfetto",
     "proton",

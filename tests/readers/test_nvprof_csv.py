@@ -1,0 +1,148 @@
+"""CSV output of nvprof is read as its cells say."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.helpers import count_undecoded
+from tracekit.errors import CorruptTraceError, UnknownFormatError
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures" / "nvprof_csv"
+TRACES, SUMMARY = FIXTURES / "traces.csv", FIXTURES / "summary.csv"
+CORPUS = ROOT.parent / "shared" / "corpus" / "makers" / "nvprof"
+TOTALS = ("kind", "name", "count", "total_ns", "min_ns", "max_ns")
+
+
+def frame(path: Path, name: str) -> pl.DataFrame:
+    with tk.load(path) as trace:
+        return pl.DataFrame(trace[name]).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+
+
+def save(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_activities_are_those_of_the_cells() -> None:
+    rows = list(csv.reader(TRACES.read_text().splitlines()[5:11]))
+    expected = [
+        (
+            round(float(row[0]) * 1_000_000),
+            round(float(row[0]) * 1_000_000) + round(float(row[1]) * 1000),
+            int(row[15][-2]),
+            int(row[17]),
+            row[18],
+            int(row[2]),
+            round(float(row[9]) * 1024),
+        )
+        for row in rows
+        if row[2]
+    ]
+    columns = ("start_ns", "end_ns", "device_id", "stream_id", "name", "grid_x", "static_shared_memory_bytes")
+    assert frame(TRACES, "kernels").select(columns).rows() == expected
+    assert frame(TRACES, "kernels")["short_name"].to_list() == ["gemm", "reduce"]
+    copies = frame(TRACES, "memcpys").select("copy_kind", "src_memory_kind", "bytes", "correlation_id")
+    assert copies.rows() == [
+        ("Host-to-Device", "Pageable", 131_072, 316),
+        ("Peer-to-Peer", "Device", 1 << 20, 330),
+        ("Unified Host-to-Device", None, 65_536, None),
+    ]
+    assert frame(TRACES, "memsets").select("memory_kind", "end_ns").rows() == [("Device", 100_001_888)]
+    assert frame(TRACES, "devices").rows()[0][:2] == (0, "Tesla V100-SXM2-16GB")
+
+
+def test_calls_launch_the_activities_of_their_process() -> None:
+    calls = frame(TRACES, "api_calls")
+    assert calls["name"].to_list() == [
+        "cudaMemset",
+        "cudaMemcpy",
+        "cudaLaunchKernel",
+        "cudaLaunchKernel",
+        "cuMemcpyPeer",
+    ]
+    assert calls["api"].to_list() == ["CUDA runtime"] * 4 + ["CUDA driver"]
+    with tk.load(TRACES) as trace:
+        kernels = trace.correlate().frame("kernels").collect()
+    assert kernels["api_call_id"].to_list() == [3, 4]
+    assert kernels["process_id"].to_list() == [4242, 4242]
+
+
+def test_a_summary_has_totals() -> None:
+    assert frame(SUMMARY, "activity_totals").select(TOTALS).rows() == [
+        ("activity", "void gemm<float, int=4>(float*, float const *, int)", 3, 6_000_000, 1_900_500, 2_100_250),
+        ("activity", "[CUDA memcpy HtoD]", 8, 4_000_000, 450_000, 650_000),
+        ("api_call", "cudaLaunchKernel", 11, 12_345_678, 1_500, 9_000_000),
+    ]
+    with tk.load(SUMMARY) as trace:
+        assert tk.stats(trace, "activity_total_sum")["Time (%)"].to_list() == [60.0, 40.0, 100.0]
+        assert "No timeline was recorded" in trace.why().sentence
+
+
+def test_older_forms_are_read(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "old.csv",
+        "==7== Profiling result:",
+        "Time(%),Time,Calls,Avg,Min,Max,Name",
+        "50.00%,1.5ms,2,750us,700.5us,800us,f(int, float)",
+        "",
+        "==8== API calls:",
+        "Time(%),Time,Calls,Avg,Min,Max,Name",
+        "100.00%,2s,1,2s,2s,2s,cudaFree",
+        '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Device","Context","Stream","Name"',
+        "s,ns,,,,,,,,,",
+        '1.5,20,1,1,1,32,1,"K40","1","7","f(int) [12]"',
+        '1.6,20,,,,,,"K40","1","7","[Unified Memory CPU page faults]"',
+    )
+    assert frame(path, "activity_totals").select(TOTALS).rows() == [
+        ("activity", "f(int, float)", 2, 1_500_000, 700_500, 800_000),
+        ("api_call", "cudaFree", 1, 2_000_000_000, 2_000_000_000, 2_000_000_000),
+    ]
+    kernel = frame(path, "kernels").row(0, named=True)
+    assert (kernel["start_ns"], kernel["name"], kernel["correlation_id"]) == (1_500_000_000, "f(int)", 12)
+    assert (kernel["process_id"], kernel["device_id"]) == (8, 0)
+    with tk.load(path) as trace:
+        assert count_undecoded(trace.undecoded) == {"other activities": 1}
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (['"Start","Duration","Name"', "ms,us,", '1.0,x,"f"'], "'x' in the column Duration"),
+        (['"Start","Duration","Name"', "ms,us,", '1e300,1,"f"'], "Start"),
+        (['"Start","Duration","Name"', '1.0 parsec,1us,"f"'], "parsec"),
+        (['"Start","Duration","Name","Name"', '1.0,1,"f",1'], "repeats a column"),
+        (['"Start","Duration","Name"'] * 999, "tables"),
+    ],
+)
+def test_invalid_rows_are_errors(lines: list[str], text: str, tmp_path: Path) -> None:
+    with pytest.raises(CorruptTraceError, match=text):
+        tk.load(save(tmp_path / "bad.csv", *lines))
+
+
+def test_an_empty_table_has_no_rows(tmp_path: Path) -> None:
+    assert frame(save(tmp_path / "a.csv", '"Start","Duration","Name"'), "api_calls").is_empty()
+    assert frame(save(tmp_path / "b.csv", '"Start","Duration","Name"', "ms,us,"), "api_calls").is_empty()
+
+
+def test_output_that_is_not_csv_is_named(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "log.txt", "==5== NVPROF is profiling process 5", "==5== Profiling result:", "Time(%)      Time"
+    )
+    with pytest.raises(UnknownFormatError, match="output of nvprof without --csv") as error:
+        tk.load(path)
+    assert "nvprof --csv" in str(error.value)
+
+
+def test_the_public_summary_is_read() -> None:
+    path = CORPUS / "jazzTheJackRabbit__epic-flow-cuda" / "nvprof.csv"
+    if not path.exists():
+        pytest.skip("not beside this checkout")
+    totals = frame(path, "activity_totals")
+    assert totals["total_ns"].to_list() == [542_360_000, 237_430_000, 237_260_000, 117_720_000]
+    assert totals["count"].to_list() == [45, 150, 150, 10]
+    assert totals["name"].str.count_matches(",").to_list() == [0, 12, 12, 0]

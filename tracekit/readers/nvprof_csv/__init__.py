@@ -1,0 +1,34 @@
+"""Read CSV files that nvprof printed (``nvprof --csv``): traces of GPUs, traces of API calls, and summaries."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tracekit.registry.interface import Reader
+
+if TYPE_CHECKING:
+    from tracekit.readers.nvprof_csv.capture import PrintedCapture
+    from tracekit.registry.source import Source
+
+HEADER = re.compile(
+    rb'^"?(?:Start"?,"?Duration"?,(?:"?Grid X"?,"?Grid Y"?,|"?(?:Size|Name)"?(?=[,\r\n]|\Z))'
+    rb'|(?:Type"?,"?)?Time\(%\)"?,"?Time"?,"?Calls"?,)[^\n]{0,600}$',
+    re.MULTILINE,
+)
+"""The header of a table."""
+
+
+def sniff(source: Source) -> bool:
+    """Return whether the beginning of a file contains the header of a table that nvprof prints."""
+    return HEADER.search(source.head) is not None
+
+
+def open_capture(source: Source) -> PrintedCapture:
+    """Open a CSV file of nvprof."""
+    from tracekit.readers.nvprof_csv.capture import read_file
+
+    return read_file(source)
+
+
+READER = Reader("nvprof-csv", "CSV output of nvprof (nvprof --csv)", (".csv", ".log", ".txt"), sniff, open_capture)

@@ -1,0 +1,306 @@
+"""Build declared tables from the tables of a CSV file, which is read when it is opened."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit import schemas
+from tracekit.errors import CorruptTraceError
+from tracekit.readers.common.budget import Budget
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.kernel_names import shorten_kernel_name
+from tracekit.readers.nvprof_csv import HEADER
+from tracekit.registry.interface import Capture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from tracekit.registry.source import Source
+
+PRINT_AGAIN = "print it again: nvprof --csv --print-gpu-trace -i FILE"
+_PROCESS = re.compile(rb"^==(\d{1,18})== ", re.MULTILINE)
+_API = re.compile(rb"^==[^\n]{0,40}== API calls:", re.MULTILINE)
+_CHUNK_BYTES = 1 << 22
+_END = re.compile(rb"^(?:==|\r?\n)", re.MULTILINE)
+"""What follows a table: a line that nvprof begins with ``==``, or an empty line."""
+_MAX_TABLES, _MAX_COLUMNS, _CELL_BYTES = 512, 32, 24
+_UNITS = {"": 1.0, "%": 1.0, "s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0, "B": 1.0, "KB": 1024.0, "MB": 1048576.0}
+_UNITS |= {"GB": 1073741824.0, "TB": 1099511627776.0}
+_CELL, _CORRELATION = r"^\s*([-+.\deE]+?)\s*([A-Za-z%]*)\s*$", r" \[(\d+)\]\)?$"
+_SIDES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+_MAX_NS = float(1 << 62)
+_KEYS = {"kernels": "kernel_id", "memcpys": "memcpy_id", "memsets": "memset_id", "api_calls": "api_call_id"}
+_NUMBERS = {
+    **{f"{part}_{axis}": f"{part.title()} {axis.upper()}" for part in ("grid", "block") for axis in "xyz"},
+    "registers_per_thread": "Registers Per Thread",
+    "context_id": "Context",
+    "stream_id": "Stream",
+    "static_shared_memory_bytes": "Static SMem",
+    "dynamic_shared_memory_bytes": "Dynamic SMem",
+    "bytes": "Size",
+    "src_context_id": "Src Ctx",
+    "dst_context_id": "Dst Ctx",
+}
+"""Columns of the file by declared column of kernels, copies and sets."""
+_MEMORY = {"src_memory_kind": "SrcMemType", "dst_memory_kind": "DstMemType"}
+_TIMES = ("Start", "Duration", "Correlation_ID")
+_DEVICES = {"device_id": "Device", "src_device_id": "Src Dev", "dst_device_id": "Dst Dev"}
+
+
+class PrintedTable(NamedTuple):
+    """A table in the file.
+
+    Attributes:
+        columns: Names of the columns.
+        rows: The cells as strings.
+        units: Unit of each column. It is empty if the units are in the cells.
+        process_id: The process that the preceding line names, or None.
+        contains_calls: Whether the preceding line says that the table contains API calls.
+    """
+
+    columns: list[str]
+    rows: pl.DataFrame
+    units: Mapping[str, str]
+    process_id: int | None
+    contains_calls: bool
+
+
+def read_file(source: Source) -> PrintedCapture:
+    """Read a CSV file.
+
+    Raises:
+        CorruptTraceError: A row is damaged.
+        TracekitError: The file cannot be read, or changed while it was read.
+    """
+    with source.open() as file:
+        try:
+            return PrintedCapture(file.read(0, file.size), Budget(file.size))
+        except (Damage, pl.exceptions.PolarsError) as e:
+            file.check_unchanged()
+            what = str(e).partition("\n")[0][:300]
+            raise CorruptTraceError(f"a row cannot be read: {what}", path=source.path, hint=PRINT_AGAIN) from e
+
+
+class PrintedCapture(Capture):
+    """The tables of a CSV file that has been read."""
+
+    def __init__(self, content: bytes, budget: Budget) -> None:
+        """Build all tables.
+
+        Raises:
+            Damage: A value is not valid.
+            PolarsError: A row is not valid.
+        """
+        self._undecoded: Counter[str] = Counter()
+        self._devices: dict[str, int] = {}
+        parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_KEYS, "activity_totals")}
+        for table in _split_tables(content, budget):
+            if "Time(%)" in table.columns:
+                parts["activity_totals"].append(_build_totals(table))
+            elif "Device" in table.columns:
+                for name, frame in self._build_activities(table).items():
+                    parts[name].append(frame)
+            else:
+                parts["api_calls"].append(_build_calls(table))
+        self._tables = {name: _number_rows(name, frames) for name, frames in parts.items()}
+        ends = [t["end_ns"].max() for name, t in self._tables.items() if name in _KEYS and t.height]
+        devices = {
+            "device_id": list(self._devices.values()),
+            "name": [n.rpartition(" (")[0] or n for n in self._devices],
+        }
+        listed = pl.DataFrame(devices, {"device_id": pl.Int32, "name": pl.String})
+        self._tables["devices"] = listed.unique("device_id", keep="first").sort("device_id")
+        info = {"tool": "nvprof", **({"duration_ns": str(max(ends))} if ends else {})}  # type: ignore[type-var]
+        self._tables["capture_info"] = pl.DataFrame({"name": list(info), "value": list(info.values())})
+
+    def names(self) -> list[str]:
+        """Return the names of the declared tables that may have rows."""
+        return list(self._tables)
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        return self._tables[name].height
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return the requested columns of a table. Those that the file lacks are null."""
+        frame, declared = self._tables[name], schemas.polars_schema(schemas.table(name))
+        missing = [pl.lit(None).alias(c) for c in columns if c not in frame.columns]
+        table = frame.with_columns(missing).select(pl.col(c).cast(declared[c]) for c in columns).to_arrow()
+        return table.cast(schemas.arrow_schema(schemas.table(name), list(columns)))
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of rows that are in no table."""
+        return +self._undecoded
+
+    def _build_activities(self, table: PrintedTable) -> dict[str, pl.DataFrame]:
+        """Return the kernels, copies and sets of a trace of GPUs."""
+        numbers = [c for c in _NUMBERS.values() if c in table.columns]
+        values = _convert_numbers(table, [*(c for c in _TIMES if c in table.columns), *numbers])
+        rows = _convert_times(table, values)
+        kinds = rows["name"].str.extract(r"^\[(?:CUDA|Unified Memory) ((?i:memcpy|memset)) ?\w*\]$").str.to_lowercase()
+        rows = rows.with_columns(values[c].round().cast(pl.Int64).alias(d) for d, c in _NUMBERS.items() if c in numbers)
+        rows = rows.with_columns(
+            self._number_devices(table.rows[c]).alias(d) for d, c in _DEVICES.items() if c in table.columns
+        )
+        sides = rows["name"].str.extract_groups(r"([HDAP])to([HDAP])\]$").struct.unnest()
+        first, second = (side.replace_strict(_SIDES, default=None, return_dtype=pl.String) for side in sides)
+        memory = {d: table.rows[c] for d, c in _MEMORY.items() if c in table.columns}
+        unified = pl.when(pl.col("name").str.starts_with("[Unified")).then(pl.lit("Unified ")).otherwise(pl.lit(""))
+        rows = rows.with_columns(
+            **memory, kind=kinds, copy_kind=pl.concat_str(unified, pl.Series(first + "-to-" + second))
+        )
+        is_valid = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null() & pl.col("device_id").is_not_null()
+        is_kernel = pl.col("grid_x").is_not_null() if "grid_x" in rows.columns else pl.lit(value=False)
+        copies, sets = (pl.col("kind").eq_missing(pl.lit(kind)) & ~is_kernel for kind in ("memcpy", "memset"))
+        self._undecoded["other activities"] += rows.filter(~(is_valid & (is_kernel | copies | sets))).height
+        valid = rows.filter(is_valid)
+        kernels = valid.filter(is_kernel).drop("copy_kind", "kind", *memory)
+        short = {name: shorten_kernel_name(name) for name in kernels["name"].unique()}
+        kernels = kernels.with_columns(short_name=pl.col("name").replace_strict(short, return_dtype=pl.String))
+        set_rows = valid.filter(sets).with_columns(memory_kind=pl.col("src_memory_kind") if memory else pl.lit(None))
+        return {"kernels": kernels, "memcpys": valid.filter(copies), "memsets": set_rows}
+
+    def _number_devices(self, names: pl.Series) -> pl.Series:
+        """Return the number of each device, which is at the end of its name, as in ``Tesla V100 (0)``."""
+        for name in names.drop_nulls().unique(maintain_order=True):
+            number = re.search(r"\((\d{1,4})\)$", name)
+            self._devices.setdefault(name, int(number[1]) if number else len(self._devices))
+        return names.replace_strict(self._devices, default=None, return_dtype=pl.Int32)
+
+
+def _split_tables(content: bytes, budget: Budget) -> Iterator[PrintedTable]:
+    """Yield the tables. A table ends at an empty line, or at a line that nvprof begins with ``==``."""
+    headers = list(HEADER.finditer(content))
+    if headers and b"Time(%)" not in headers[-1][0] and not content.endswith(b"\n"):
+        raise Damage("the last row does not end with a line break, so it is truncated")
+    if len(headers) > _MAX_TABLES:
+        raise Damage(f"the file has more than {_MAX_TABLES} tables")
+    for header, following in zip(headers, [*headers[1:], None], strict=True):
+        before = content[max(0, header.start() - 4096) : header.start()]
+        stop = following.start() if following else len(content)
+        end = _END.search(content, header.end(), stop)
+        stop = end.start() if end else stop
+        columns = [name.strip().strip('"') for name in header[0].decode("utf-8", "replace").split(",")]
+        if len(columns) > _MAX_COLUMNS or len(set(columns)) != len(columns) or "Name" not in columns:
+            raise Damage("the header repeats a column, has too many columns, or no column Name")
+        processes = _PROCESS.findall(before)
+        process, has_calls = int(processes[-1]) if processes else None, _API.search(before) is not None
+        units: dict[str, str] = {}
+        for number, chunk in enumerate(_split_lines(content, header.end() + 1, stop)):
+            budget.reserve(chunk.count(b"\n") + 1, _CELL_BYTES * len(columns), "rows")
+            rows = _read_cells(chunk, columns)
+            units = _find_units(rows) if number == 0 else units
+            yield PrintedTable(columns, rows[1:] if units and number == 0 else rows, units, process, has_calls)
+
+
+def _split_lines(content: bytes, start: int, stop: int) -> Iterator[bytes]:
+    """Yield the lines between two offsets in chunks."""
+    while start < stop:
+        end = content.find(b"\n", start + _CHUNK_BYTES, stop) + 1 or stop
+        yield content[start:end]
+        start = end
+
+
+def _read_cells(body: bytes, columns: Sequence[str]) -> pl.DataFrame:
+    """Return the cells of a table. A name that is not quoted may contain commas if it is the last column."""
+    text = body.decode("utf-8", "replace")
+    schema = dict.fromkeys(columns, pl.String)
+    if not text.strip():
+        return pl.DataFrame(schema=schema)
+    first_rows = text.split("\n", 3)[1:3]
+    if columns[-1] == "Name" and not any('"' in row for row in first_rows):
+        lines = pl.Series("line", text.splitlines()).to_frame().filter(pl.col("line") != "")
+        cells = lines.select(pl.col("line").str.splitn(",", len(columns)).struct.rename_fields(list(columns))).unnest(
+            "line"
+        )
+        return cells.with_columns(pl.all().replace("", None))
+    source = io.BytesIO(text.encode())
+    return pl.read_csv(source, has_header=False, schema=schema, null_values=[""])
+
+
+def _convert_numbers(table: PrintedTable, names: Sequence[str]) -> dict[str, pl.Series]:
+    """Return columns of numbers, multiplied by their unit, which is in the first row or in each cell.
+
+    Raises:
+        Damage: A cell is not a number with a known unit.
+    """
+    values = {}
+    for name in names:
+        cells = table.rows[name]
+        parts = cells.str.extract_groups(_CELL).struct.unnest()
+        unit = parts["2"].replace("", table.units.get(name, ""))
+        factor = unit.replace_strict(_UNITS, default=None, return_dtype=pl.Float64)
+        number = parts["1"].cast(pl.Float64, strict=False) * factor
+        is_wrong = cells.is_not_null() & (number.is_null() | number.is_nan() | (number.abs() > _MAX_NS))
+        if is_wrong.any():
+            raise Damage(f"{cells.filter(is_wrong)[0][:40]!r} in the column {name} is not a number with a known unit")
+        values[name] = number
+    return values
+
+
+def _find_units(rows: pl.DataFrame) -> dict[str, str]:
+    """Return the unit of each column, or nothing if the first row contains no units."""
+    first = rows.row(0, named=True) if rows.height else {}
+    units = {name: cell or "" for name, cell in first.items()}
+    time = units.get("Duration", units.get("Time", ""))
+    return units if time and time in _UNITS else {}
+
+
+def _convert_times(table: PrintedTable, values: Mapping[str, pl.Series]) -> pl.DataFrame:
+    """Return the times, names, processes and correlation ids of the rows of a trace."""
+    start = values["Start"].round().cast(pl.Int64)
+    names = table.rows["Name"].cast(pl.String)
+    correlation = names.str.extract(_CORRELATION).cast(pl.Int64, strict=False)
+    if "Correlation_ID" in values:
+        correlation = values["Correlation_ID"].round().cast(pl.Int64)
+    return pl.DataFrame(
+        {
+            "start_ns": start,
+            "end_ns": start + values["Duration"].round().cast(pl.Int64),
+            "name": names.str.replace(_CORRELATION, ""),
+            "correlation_id": correlation,
+            "process_id": pl.Series([table.process_id], dtype=pl.Int64).new_from_index(0, len(start)),
+        }
+    )
+
+
+def _build_calls(table: PrintedTable) -> pl.DataFrame:
+    """Return the calls of a trace of API calls. The kernel that a call launches is cut off its name."""
+    calls = _convert_times(table, _convert_numbers(table, [c for c in _TIMES if c in table.columns]))
+    name = calls["name"].str.extract(r"^(\w+)")
+    is_driver = name.str.contains(r"^cu[A-Z]")
+    api = pl.select(
+        pl.when(is_driver).then(pl.lit("CUDA driver")).when(name.str.starts_with("cuda")).then(pl.lit("CUDA runtime"))
+    ).to_series()
+    return calls.with_columns(name=name, api=api).drop_nulls(["start_ns", "end_ns"])
+
+
+def _build_totals(table: PrintedTable) -> pl.DataFrame:
+    """Return the rows of a summary."""
+    values = _convert_numbers(table, ["Time", "Calls", "Min", "Max"])
+    kinds = table.rows["Type"] if "Type" in table.columns else pl.Series(["API calls" if table.contains_calls else ""])
+    is_call = (kinds if len(kinds) == table.rows.height else kinds.new_from_index(0, table.rows.height)) == "API calls"
+    names = {"total_ns": "Time", "count": "Calls", "min_ns": "Min", "max_ns": "Max"}
+    return pl.DataFrame({c: values[n].round().cast(pl.Int64) for c, n in names.items()}).with_columns(
+        name=table.rows["Name"].cast(pl.String).fill_null(""),
+        path=table.rows["Name"].cast(pl.String).fill_null(""),
+        kind=pl.select(pl.when(is_call).then(pl.lit("api_call")).otherwise(pl.lit("activity"))).to_series(),
+        depth=pl.lit(0, pl.Int32),
+    )
+
+
+def _number_rows(name: str, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the rows of several tables with their numbers, those of traces in the order of their starts."""
+    frame = (
+        pl.concat(frames, how="diagonal") if frames else pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
+    )
+    if name in _KEYS:
+        frame = frame.sort("start_ns", maintain_order=True)
+    return frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(_KEYS.get(name, "activity_total_id")))
