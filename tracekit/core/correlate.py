@@ -40,7 +40,7 @@ from tracekit.core.relations import (
     find_first_row_numbers,
     list_launch_columns,
 )
-from tracekit.core.series import create_nullable_series, spill_frame, spill_series
+from tracekit.core.series import create_nullable_series, map_frame_blocks, spill_frame, spill_series
 from tracekit.system import sorting
 from tracekit.system.memory import allocate_zeros, drop_mapped_pages
 from tracekit.system.sorting import create_series, iterate_row_blocks, sort_rows, take
@@ -430,7 +430,9 @@ class Ranges:
         if not self.start_end_ranges.height:
             launches = launches.clear()
         stream = STREAM[1:]
-        launches = launches.with_columns(pl.col(stream).fill_null(_NO_ID))
+        if any(launches[name].null_count() for name in stream):
+            fill = pl.col(stream).fill_null(_NO_ID)
+            launches = map_frame_blocks(lambda block: launches[block].with_columns(fill), launches.height)
         blocks = [
             launches[block].select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
             for block in iterate_row_blocks(max(launches.height, 1))
