@@ -140,10 +140,7 @@ class RpdCapture(tables.RocmCapture):
             numbered = rows.with_columns(domain_number="domain_id")
             rows = self.add_strings(numbered, names | {"domain_id": "domain", "category_id": "category"})
         else:
-            rows = self.add_strings(rows, names | {"args_id": "arguments"}).with_columns(
-                pl.lit(None, pl.Int64).alias("domain_number"),
-                *(pl.lit(None, pl.String).alias(name) for name in ("domain", "category")),
-            )
+            rows = self.add_strings(rows, names | {"args_id": "arguments"}).drop("domain_id", "category_id")
         function = pl.col("function").fill_null("")
         api = pl.lit(None, pl.String)
         for pattern, name in _APIS.items():
@@ -151,7 +148,8 @@ class RpdCapture(tables.RocmCapture):
         distinct = rows.select("function").unique().with_columns(api=api, is_overhead=function.str.contains(_OVERHEAD))
         rows = rows.join(distinct, on="function", how="left", nulls_equal=True, maintain_order="left")
         kind = pl.when(pl.col("api").is_not_null()).then(pl.lit("call")).when("is_overhead").then(pl.lit("overhead"))
-        return rows.with_columns(kind.otherwise(pl.lit("range")).alias("class")).rename(
+        rows = rows.with_columns(kind.otherwise(pl.lit("range")).alias("class")).drop("is_overhead")
+        return rows.with_columns(pl.col("function", "api", "class").cast(pl.Categorical)).rename(
             {"id": "call_id", "pid": "process_id", "tid": "thread_id", "start": "start_ns", "end": "end_ns"}
         )
 
@@ -162,7 +160,8 @@ class RpdCapture(tables.RocmCapture):
         rows = self.add_strings(rows, {"description_id": "description", "opType_id": "type"})
         links = self.read_rows("rocpd_api_ops", ("api_id", "op_id"))
         rows = tables.join_first(rows, links, left_on="id", right_on="op_id")
-        calls = self.calls.select("call_id", "process_id", "function", "arguments")
+        stream = _parse_handle_expr("arguments", _CALL_STREAM)
+        calls = self.calls.select("call_id", "process_id", "function", stream_of_call=stream)
         rows = tables.join_first(rows, calls, left_on="api_id", right_on="call_id")
         kind = pl.col("type").fill_null("")
         is_kernel = kind.is_in(_KERNELS) | (pl.col("description").fill_null("") != "")
@@ -173,9 +172,13 @@ class RpdCapture(tables.RocmCapture):
             .then(pl.lit("fill"))
             .when(is_kernel)
             .then(pl.lit("kernel"))
-            .alias("class")
+            .cast(pl.Categorical)
+            .alias("class"),
+            pl.col("description", "type").cast(pl.Categorical),
         )
-        is_single = (pl.len().over("api_id", "class") == 1) & pl.col("api_id").is_not_null()
+        numbers = {"copy": 0, "fill": 1, "kernel": 2}
+        number = pl.col("class").cast(pl.String).replace_strict(numbers, default=3, return_dtype=pl.Int64)
+        is_single = (pl.col("api_id") * 4 + number).is_unique() & pl.col("api_id").is_not_null()
         return rows.with_columns(is_single=is_single).rename(
             {
                 "id": "operation_id",
@@ -196,7 +199,7 @@ class RpdCapture(tables.RocmCapture):
         rows = self.operations.filter(pl.col("class") == kind)
         rows = tables.join_first(rows, arguments, left_on="correlation_id", right_on="api_ptr_id")
         others = [c for c in arguments.columns if c not in ("api_ptr_id", "stream")]
-        stream = pl.coalesce(_parse_handle_expr("stream"), _parse_handle_expr("arguments", _CALL_STREAM), "queueId")
+        stream = pl.coalesce(_parse_handle_expr("stream"), "stream_of_call", "queueId")
         return rows.with_columns(pl.when("is_single").then(pl.col(others)), stream_id=stream)
 
 
@@ -210,9 +213,13 @@ def build_kernels(capture: RpdCapture) -> pl.DataFrame:
     sizes = (*_GRIDS.values(), *_BLOCKS.values(), "groupSegmentSize", "privateSegmentSize")
     arguments = capture.read_rows("rocpd_kernelapi", ("api_ptr_id", "kernelName_id", *sizes), ("stream",))
     rows = capture.select_operations("kernel", capture.add_strings(arguments, {"kernelName_id": "launched"}))
-    is_sdk = capture.operations["type"].str.starts_with(_SDK_COPY).any()
-    in_blocks = pl.lit(value=not is_sdk) & ~pl.col("function").str.contains(_WORK_ITEMS).fill_null(value=False)
-    described = pl.when(pl.col("description") != "").then("description")
+    types = capture.operations["type"].unique().cast(pl.String)
+    is_sdk = types.str.starts_with(_SDK_COPY).any()
+    in_blocks = pl.lit(value=not is_sdk) & ~pl.col("function").cast(pl.String).str.contains(_WORK_ITEMS).fill_null(
+        value=False
+    )
+    description = pl.col("description").cast(pl.String)
+    described = pl.when(description != "").then(description)
     name = tables.clean_kernel_name_expr(pl.coalesce(described, "launched"))
     return tables.add_short_names(
         rows.select(
@@ -233,7 +240,7 @@ def build_memcpys(capture: RpdCapture) -> pl.DataFrame:
     numbers = {name: pl.col(name).str.to_integer(strict=False) for name in texts[1:]}
     arguments = arguments.select("api_ptr_id", "stream", **numbers)
     rows = capture.select_operations("copy", arguments)
-    kind = pl.col("type").replace_strict(tables.COPY_KINDS, default=None, return_dtype=pl.String)
+    kind = pl.col("type").cast(pl.String).replace_strict(tables.COPY_KINDS, default=None, return_dtype=pl.String)
     recorded = pl.col("kind").replace_strict(_KINDS, default=None, return_dtype=pl.String)
     return rows.select(
         *("start_ns", "end_ns", "process_id", "device_id", "stream_id", "correlation_id"),
@@ -276,7 +283,11 @@ def _describe_ranges(capture: RpdCapture) -> pl.DataFrame:
     ops = ops.select("api_ptr_id", text=pl.concat_str(pl.col("op"), *parts))
     rows = capture.calls.filter(pl.col("class") == "range")
     rows = tables.join_first(rows, ops, left_on="call_id", right_on="api_ptr_id")
-    is_marker = pl.col("function") == _MARKER
+    if "domain" not in rows.columns:
+        texts = [pl.lit(None, pl.String).alias(name) for name in ("domain", "category")]
+        rows = rows.with_columns(pl.lit(None, pl.Int64).alias("domain_number"), *texts)
+    function = pl.col("function").cast(pl.String)
+    is_marker = function == _MARKER
     domain = pl.when(pl.col("domain").fill_null("") != "").then("domain")
     return rows.select(
         *("start_ns", "end_ns", "process_id", "thread_id"),
@@ -285,7 +296,7 @@ def _describe_ranges(capture: RpdCapture) -> pl.DataFrame:
         domain_id=pl.when(domain.is_not_null()).then(pl.col("domain_number")).otherwise(0),
         domain=domain,
         category=pl.when(pl.col("category").fill_null("") != "").then("category"),
-        name=pl.coalesce("text", pl.when(is_marker).then("arguments").otherwise("function")),
+        name=pl.coalesce("text", pl.when(is_marker).then("arguments").otherwise(function)),
     )
 
 
@@ -321,6 +332,10 @@ def build_metrics(capture: RpdCapture) -> pl.DataFrame:
     """Return the counters of kernels."""
     types = {"op_id": pa.int64(), "name_id": pa.int64(), "value": pa.float64()}
     rows = tables.read_frame(capture.database, "rocpd_counter", types)
+    if not rows.height:
+        return pl.DataFrame(schema=dict.fromkeys(("start_ns", "end_ns", "profiler_range_id"), pl.Int64)).with_columns(
+            metric=pl.lit(None, pl.String)
+        )
     kernels = build_kernels(capture).select("operation_id", "start_ns", "end_ns", "device_id", range_name="name")
     rows = capture.add_strings(rows, {"name_id": "metric"})
     return rows.join(
