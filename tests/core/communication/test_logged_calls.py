@@ -12,9 +12,11 @@ from tracekit.core.communication import (
     list_pending_sentences,
     match_calls,
     read_communication_calls,
+    read_log_tables,
     read_logged_states,
 )
 from tracekit.core.communication.logged import read_logged_durations, summarize_logged_durations
+from tracekit.core.diagnosis import Why, explain_hang
 
 Row = dict[str, object]
 WORLD: Row = {"communicator": "0 [0, 1, 2] of 3", "communicator_name": "world", "communicator_size": 3}
@@ -202,3 +204,30 @@ def test_logged_calls_are_joined_with_the_calls_during_which_they_were_logged() 
         (1, "a", None),
         (2, "a", None),
     ]
+
+
+def test_a_log_alone_tells_what_its_rank_waits_for() -> None:
+    waiting = trace(communication_calls=[logged(1), logged(2, state="started")]).why()
+    assert waiting.status == "answered"
+    assert waiting.sentence.startswith("Rank ")
+    assert "has not completed all_reduce #2 of world" in waiting.sentence
+    assert trace(communication_calls=[logged(1)]).why().status == "not_applicable"
+    assert trace().why().status == "not_applicable"
+
+
+def test_a_job_that_hangs_is_answered_by_its_logs() -> None:
+    answer = Why("Nothing.", "not_applicable", notes=("a note",))
+    logs = states([logged(2, state="started")], [logged(1)])
+    hung = explain_hang(answer, logs)
+    assert (hung.status, hung.notes) == ("answered", ("a note",))
+    assert hung.sentence.startswith("Rank 1 has not entered all_reduce #2")
+    assert explain_hang(answer, logs.clear()) is answer
+
+
+def test_the_calls_of_a_log_by_which_it_is_joined() -> None:
+    info = [{"name": "origin_utc_ns", "value": "7"}]
+    rows = [logged(1, algorithm="RING"), logged(2, created_ns=None), logged(3, kind=None)]
+    tables = read_log_tables(trace(communication_calls=rows, capture_info=info).frame)
+    (row,) = tables["communication_calls"].rows(named=True)
+    assert (row["sequence"], row["created_ns"], row["algorithm"]) == (1, 100, "RING")
+    assert tables["origins"].rows() == [(7,)]
