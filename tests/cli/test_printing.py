@@ -124,7 +124,7 @@ class TestTables:
     def test_is_printed_as_a_table(self, run: Run) -> None:
         first, second = run("tables", TRAIN).text.splitlines()[:2]
         assert first.split() == ["table", "rows", "columns", "doc"]
-        assert second.startswith("allocator_events ")
+        assert second.startswith("activity_totals ")
 
 
 class TestRows:
@@ -276,7 +276,7 @@ class TestFormats:
 
 class TestSchema:
     def test_lists_the_tables(self, run: Run) -> None:
-        assert run("schema").text.splitlines()[1].startswith("allocator_events ")
+        assert run("schema").text.splitlines()[1].startswith("activity_totals ")
 
     def test_shows_the_columns_of_a_table(self, run: Run) -> None:
         frame = pl.read_csv(run("schema", "kernels", "--format", "csv").stdout)
