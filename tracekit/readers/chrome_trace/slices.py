@@ -77,24 +77,21 @@ def _match(
     keys = [pl.col(key) if isinstance(key, str) else key for key in track]
     named = [key.alias(f"key {nth}") for nth, key in enumerate(keys)]
     names = [f"key {nth}" for nth in range(len(keys))]
-    tracks = events.select(named).unique().with_row_index("track")
-    numbered = events.with_columns(named).join(tracks, on=names, how="left", nulls_equal=True).drop(names)
-    numbered = numbered.sort("track", "start_ns", "row")
-    codes = [numbered[label].cast(pl.Categorical).to_physical().cast(pl.Int64).fill_null(NONE) for label in labels]
+    numbered = events.select("start_ns", "row", *named)
+    tracks = numbered.select(names).unique().with_row_index("track")
+    numbered = numbered.join(tracks, on=names, how="left", nulls_equal=True, maintain_order="left").drop(names)
+    order = numbered.with_row_index("index").sort("track", "start_ns", "row")["index"]
+    codes = (events[label].cast(pl.Categorical).to_physical().cast(pl.Int64).fill_null(NONE) for label in labels)
+    is_end = (events["phase"] == end).gather(order)
     matched = match_slices(
-        numbered["track"].cast(pl.Int64).to_numpy(),
-        (numbered["phase"] == end).to_numpy(),
-        *(column.to_numpy() for column in codes),
+        numbered["track"].gather(order).cast(pl.Int64).to_numpy(),
+        is_end.to_numpy(),
+        *(column.gather(order).to_numpy() for column in codes),
     )
-    ends = pl.Series(matched.ends).replace(NONE, None)
-    begins = numbered.with_columns(end=ends).filter(pl.col("phase") != end)
-    last = numbered.select(
-        end=pl.int_range(pl.len(), dtype=pl.Int64),
-        end_ns="start_ns",
-        end_thread="thread_id",
-        end_args="args",
-    )
-    joined = begins.join(last, on="end", how="left", maintain_order="left")
+    ends = pl.Series(matched.ends).replace(NONE, None).filter(~is_end)
+    begins, ends = order.filter(~is_end), order.gather(ends)
+    last = events.select(end_ns="start_ns", end_thread="thread_id", end_args="args").select(pl.all().gather(ends))
+    joined = events.select(pl.all().gather(begins)).hstack(last)
     is_other = pl.col("end_thread").ne_missing(pl.col("thread_id")) & pl.col("end_thread").is_not_null()
     return joined.with_columns(
         end_thread_id=pl.when(is_other).then("end_thread"), args=merge_json_objects_expr("args", "end_args")
