@@ -85,11 +85,23 @@ def made_snapshot(folder: Path, private: list[str]) -> Path:
     return path
 
 
+def made_profile(folder: Path, private: list[str]) -> Path:
+    texts_of_plane = (AS_TEXT, *private)
+    names = [(4, message((1, i), (2, message((1, i), (2, text))))) for i, text in enumerate(texts_of_plane, 1)]
+    statistics = (5, message((1, 1), (2, message((1, 1), (2, "note")))))
+    events = [(4, message((1, i), (3, 1000), (4, message((1, 1), (5, t))))) for i, t in enumerate(texts_of_plane, 1)]
+    line = (3, message((1, 1), (2, "python"), (3, 1), *events))
+    path = folder / "made.xplane.pb"
+    path.write_bytes(message((1, message((2, "/host:CPU"), *names, statistics, line))))
+    return path
+
+
 MAKERS: dict[str, Callable[[Path, list[str]], Path]] = {
     "nsys-sqlite": made_export,
     "nsys-rep": made_report,
     "kineto": made_trace,
     "memory-snapshot": made_snapshot,
+    "xplane": made_profile,
 }
 
 
@@ -97,7 +109,7 @@ def contents(path: Path) -> bytes:
     data = path.read_bytes()
     if data.startswith(b"\x1f\x8b"):
         return gzip.decompress(data)
-    if path.suffix == ".pickle":
+    if path.suffix in (".pickle", ".pb"):
         return data
     return b"\0".join(texts(path)) + (data if path.suffix == ".sqlite" else b"")
 
