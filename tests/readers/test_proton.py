@@ -157,3 +157,11 @@ def test_public_profiles_are_read(file: str, rows: int, nanoseconds: int) -> Non
     assert (totals.height, totals["total_ns"].sum()) == (rows, nanoseconds)
     assert totals.height == len(nodes)
     assert totals["total_ns"].sum() == sum(metrics.get("time (ns)", 0) for _, metrics in nodes)
+
+
+def test_profiles_of_amd_are_advised_to_use_the_profiler_of_amd(tmp_path: Path) -> None:
+    copy = tmp_path / SCOPES.name
+    copy.write_text(SCOPES.read_text().replace('"CUDA"', '"HIP"'))
+    for path, command in ((SCOPES, "nsys profile"), (copy, "rocprofv3 --sys-trace")):
+        with tk.load(path) as trace:
+            assert f"record a timeline with {command}" in trace.why().sentence

@@ -248,6 +248,29 @@ def test_damage_is_an_error_of_the_file(tmp_path: Path, path: Path, table: str, 
         trace.frame(table).collect()
 
 
+@pytest.mark.parametrize("times", ["start = 0, end = 0", "start = 0", "end = 0", "end = start - 1"])
+def test_events_without_valid_times_are_counted_and_left_out(tmp_path: Path, times: str) -> None:
+    """Such an event would have a negative duration, or move the origin by the uptime of the machine."""
+    copies = [
+        changed(tmp_path, ROCPD, f"UPDATE {tables_of('kernel_dispatch')} SET {times} WHERE id = 3"),
+        changed(tmp_path, RPD, f"UPDATE rocpd_op SET {times} WHERE id = (SELECT max(id) FROM rocpd_op)"),
+    ]
+    document = json.loads(JSON.read_text())
+    kernel = document["rocprofiler-sdk-tool"][0]["buffer_records"]["kernel_dispatch"][3]
+    start, end = kernel["start_timestamp"], kernel["end_timestamp"]
+    changes = dict(part.split(" = ") for part in times.split(", "))
+    kernel["start_timestamp"] = int(changes.get("start", start))
+    kernel["end_timestamp"] = {"0": 0, "start - 1": start - 1}.get(changes.get("end", ""), end)
+    (tmp_path / JSON.name).write_text(json.dumps(document))
+    for copy in [*copies, tmp_path / JSON.name]:
+        with tk.load(copy) as trace:
+            assert trace.count("kernels") + trace.count("memcpys") == 47
+            assert trace.undecoded["events without valid times"].count == 1
+            assert trace.span() == (0, 1_353_077)
+            kernels = trace.frame("kernels").collect()
+            assert (kernels["end_ns"] >= kernels["start_ns"]).all()
+
+
 def test_repeated_keys_multiply_no_rows(tmp_path: Path) -> None:
     event = tables_of("event")
     statements = [

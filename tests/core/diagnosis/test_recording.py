@@ -17,6 +17,8 @@ from tracekit.core.diagnosis.recording import find_command
         ("XLA profiler", "python_samples", "jax.profiler.trace with ProfileOptions.python_tracer_level = 1"),
         ("nvprof", "cpu_samples", "nvprof --cpu-profiling on"),
         ("PyTorch profiler", "cpu_samples", "nsys profile --sample"),
+        ("nvprof", "osrt_calls", "nsys profile --trace=cuda,nvtx,osrt"),
+        ("nvprof", "python_samples", "nsys profile --python-sampling=true"),
         ("NVIDIA Nsight Systems", "cpu_samples", "nsys profile --sample"),
         (None, "cpu_samples", "nsys profile --sample"),
     ],

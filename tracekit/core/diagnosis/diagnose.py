@@ -223,20 +223,23 @@ def explain_missing_gpu_work(rollup: Rollup) -> Why:
         )
     totals = summarize_names(frames(TABLE_OF_TOTALS).collect())
     if totals.height:
-        return Why(_describe_totals(totals), "not_recorded")
+        return Why(_describe_totals(totals, rollup), "not_recorded")
     answer = Why("The capture contains no GPU work that could be explained.", "not_applicable")
     if not frames(LOGGED).select(pl.len()).collect().item():
         return answer
     return explain_hang(answer, read_logged_states(frames).with_columns(rank=pl.lit(None, pl.Int64)))
 
 
-def _describe_totals(totals: pl.DataFrame) -> str:
+def _describe_totals(totals: pl.DataFrame, rollup: Rollup) -> str:
     """Return the answer of a profile without a timeline."""
     largest = totals.row(0, named=True)
     share = f" ({largest['share']:.0f}%)" if largest["share"] is not None else ""
+    info = rollup.measures.ops.frames("capture_info").select(pl.col("name", "value").cast(pl.String)).collect()
+    is_amd = ("device_vendors", "AMD") in info.rows()
+    command = "rocprofv3 --sys-trace" if is_amd else "nsys profile --trace=cuda,nvtx"
     return (
         f"No timeline was recorded, only totals, of which {largest['name']} has the most time{share}: "
-        "record a timeline with nsys profile --trace=cuda,nvtx."
+        f"record a timeline with {command}."
     )
 
 

@@ -26,7 +26,7 @@ HINT = "copy the file again from where rocprofv3 wrote it, or record it again"
 _SPANS = {
     "kernel_dispatch": ("start", "end"),
     "memory_copy": ("start", "end"),
-    "memory_allocate": ("start", "end"),
+    "memory_allocate": ("start",),
     "region": ("start", "end"),
     "sample": ("timestamp",),
 }
@@ -84,7 +84,8 @@ class RocpdCapture(tables.RocmCapture):
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of events that are in no table, by kind."""
-        counts: Counter[str] = Counter()
+        self.time_span  # noqa: B018 (counts the events without valid times)
+        counts = Counter({tables.UNTIMED: self.untimed})
         for process in self._processes:
             copies, allocations = self.count_rows(process, "memory_copy"), self.count_rows(process, "memory_allocate")
             counts["copies between processors"] += copies - _BUILDERS["memcpys"](self, process).height
@@ -108,7 +109,9 @@ class RocpdCapture(tables.RocmCapture):
         for process in self._processes:
             for kind, columns in _SPANS.items():
                 names = dict(zip(columns, tables.TIMES[:: len(columns)], strict=False))
-                spans.append(tables.find_time_span([self.read_rows(process, kind, columns).rename(names)]))
+                rows = self.read_rows(process, kind, columns).rename(names)
+                self.untimed += tables.count_untimed_rows(rows)
+                spans.append(tables.find_time_span([rows]))
         known = [span for span in spans if span != (0, 0)]
         return (min(first for first, _ in known), max(last for _, last in known)) if known else (0, 0)
 

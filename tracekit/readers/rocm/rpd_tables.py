@@ -68,9 +68,10 @@ class RpdCapture(tables.RocmCapture):
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of events that are in no table, by kind."""
-        counts: Counter[str] = Counter()
+        self.time_span  # noqa: B018 (counts the events without valid times)
+        counts = Counter({tables.UNTIMED: self.untimed})
         for kind, number in self.operations.filter(pl.col("class").is_null()).group_by("type").len().iter_rows():
-            counts[f"activities of the type {kind}"] += number
+            counts[f"activities of the type {kind or 'unknown'}"] += number
         is_range = pl.col("class") == "range"
         arguments = self.calls.filter(~is_range | (pl.col("function") != _MARKER), pl.col("arguments") != "")
         counts["frames of call stacks"] = self._count("rocpd_stackframe")
@@ -88,6 +89,10 @@ class RpdCapture(tables.RocmCapture):
         """Return the earliest and the latest recorded time."""
         names = {"start": "start_ns", "end": "end_ns"}
         spans = [self.read_rows(table, names).rename(names) for table in ("rocpd_api", "rocpd_op", "rocpd_monitor")]
+        spans[2] = spans[2].with_columns(
+            end_ns=pl.max_horizontal("start_ns", "end_ns")
+        )  # the last value may have no end
+        self.untimed = sum(map(tables.count_untimed_rows, spans))
         return tables.find_time_span(spans)
 
     def describe_capture(self) -> dict[str, str]:

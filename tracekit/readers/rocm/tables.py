@@ -35,6 +35,7 @@ IDS = {
 }
 """The column of each table that contains the row number, counted from 1."""
 ARGUMENTS = "arguments of API calls"
+UNTIMED = "events without valid times"
 AXES = ("x", "y", "z")
 _GRIDS = {axis: f"grid_size_{axis}" for axis in AXES}
 _BLOCKS = {axis: f"workgroup_size_{axis}" for axis in AXES}
@@ -75,6 +76,8 @@ class RocmCapture(Capture):
         self.path = path
         self.hint = hint
         self._tables: dict[str, pa.Table] = {}
+        self.untimed = 0
+        """Number of events without valid times, which is known when the time span was measured."""
 
     def build_table(self, name: str) -> pl.DataFrame:
         """Build a table with the declared columns that the profile contains.
@@ -119,7 +122,7 @@ class RocmCapture(Capture):
             return self._tables[name]
         try:
             frame = self._build_capture_info() if name == "capture_info" else self.build_table(name)
-            return self._tables.setdefault(name, convert_frame(name, frame, self.time_span[0]))
+            return self._tables.setdefault(name, convert_frame(name, drop_untimed_rows(frame), self.time_span[0]))
         except Damage as e:
             raise CorruptTraceError(str(e), path=self.path, table=name, hint=self.hint) from e
         except SchemaError as e:
@@ -145,6 +148,7 @@ class BuiltCapture(RocmCapture):
         super().__init__(path, hint)
         self._frames, self._undecoded, self._info = frames, undecoded, dict(info)
         self._span = find_time_span([*frames.values()])
+        self.untimed = sum(count_untimed_rows(frame) for name, frame in frames.items() if name != "profiler_metrics")
         self._names = [*frames, "capture_info"]
 
     def names(self) -> list[str]:
@@ -157,7 +161,7 @@ class BuiltCapture(RocmCapture):
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of events that are in no table, by kind."""
-        return self._undecoded
+        return {**self._undecoded, **count_as_undecoded({UNTIMED: self.untimed})}
 
     def measure_time_span(self) -> tuple[int, int]:
         """Return the earliest and the latest recorded time."""
@@ -423,15 +427,31 @@ def read_frame(
     return frame.with_columns(missing).select(*types)
 
 
+def drop_untimed_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows without those that start at 0, which stands for an unknown time, or end before they start."""
+    start = next((c for c in ("start_ns", "timestamp_ns") if c in frame.columns), None)
+    if start is None:
+        return frame
+    is_untimed = pl.col(start) == 0
+    if "end_ns" in frame.columns:
+        is_untimed |= pl.col("end_ns") < pl.col(start)
+    return frame.filter(~is_untimed.fill_null(value=False))
+
+
+def count_untimed_rows(frame: pl.DataFrame) -> int:
+    """Return the number of rows that ``drop_untimed_rows`` leaves out."""
+    return frame.height - drop_untimed_rows(frame).height
+
+
 def number_category_expr() -> pl.Expr:
     """Return an expression for the number of the column ``category``, for formats that do not contain it."""
     return pl.col("category").replace_strict(_CATEGORIES, default=_OTHER_CATEGORY, return_dtype=pl.Int64)
 
 
 def find_time_span(frames: Sequence[pl.DataFrame]) -> tuple[int, int]:
-    """Return the earliest and the latest time in the columns of frames, or 0 and 0 if there is none."""
+    """Return the earliest and the latest valid time in the columns of frames, or 0 and 0 if there is none."""
     bounds: list[Any] = []
-    for frame in frames:
+    for frame in map(drop_untimed_rows, frames):
         for column in (c for c in frame.columns if c in TIMES):
             bounds += [frame[column].min(), frame[column].max()]
     known = [bound for bound in bounds if isinstance(bound, int)]
