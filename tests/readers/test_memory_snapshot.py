@@ -355,6 +355,43 @@ def test_repeated_blocks_do_not_take_much_memory(tmp_path: Path) -> None:
         tk.load(write(tmp_path, {"segments": [segment(blocks=blocks) for _ in range(5_000)], "device_traces": []}))
 
 
+def test_shared_texts_and_events_do_not_take_much_memory(tmp_path: Path) -> None:
+    text = "x" * (1 << 20)
+    frames = [{"name": text, "filename": text, "line": line} for line in range(1, 10_001)]
+    blocks = [{"size": 1, "state": text, "frames": frames}] * 10_000
+    with tk.load(write(tmp_path, {"segments": [segment(blocks=blocks)], "device_traces": []})) as trace:
+        assert (trace.count("memory_blocks"), trace.count("stacks")) == (10_000, 10_000)
+    notes = [{"stage": "START", "name": text, "device": 0, "time_us": 5}] * 10_000
+    with pytest.raises(CorruptTraceError, match="the strings of 10000 rows"):
+        tk.load(write(tmp_path, {"segments": [], "device_traces": [], "external_annotations": notes}))
+    with pytest.raises(CorruptTraceError, match="rows of allocator_events would take"):
+        tk.load(write(tmp_path, {"segments": [], "device_traces": [[event("alloc")] * 100_000] * 10_000}))
+
+
+def test_memory_of_many_devices(tmp_path: Path) -> None:
+    segments = [segment(device=n % 64, total_size=n, blocks=[]) for n in range(20_000)]
+    segments += [
+        segment(device=64),
+        segment(device=64),
+        segment(device=65, blocks=[{"size": 1, "state": "active_allocated"}]),
+    ]
+    traces = [[event("alloc", 5)] if n > 62 else [] for n in range(67)]
+    path = write(tmp_path, {"segments": segments, "device_traces": traces})
+    with pytest.warns(TracekitWarning, match="1 events do not match"), tk.load(path) as trace:
+        events = trace.frame("allocator_events").collect()
+    assert events["device_id"].to_list() == [63, 64, 65, 66]
+    assert events["allocated_bytes"].to_list() == [0, 1020, None, 0]
+    assert events["reserved_bytes"].to_list() == [sum(range(63, 20_000, 64)), 4096, 2048, 0]
+
+
+def test_members_with_unknown_names(tmp_path: Path) -> None:
+    more = {f"{n:03}" * 100: 1 for n in range(150)}
+    with tk.load(write(tmp_path, {"segments": [], **more})) as trace:
+        undecoded = {name: kind.count for name, kind in trace.undecoded.items()}
+    assert undecoded.pop("other members of the snapshot") == 50
+    assert (len(undecoded), max(map(len, undecoded))) == (100, len("member  of the snapshot") + 200)
+
+
 @pytest.mark.every
 @pytest.mark.parametrize(
     ("path", "expected"),

@@ -170,6 +170,36 @@ def test_pickles_with_other_values(number: int, tmp_path: Path) -> None:
             tk.load(path)
 
 
+def test_shared_values_do_not_take_much_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x_rank_0"
+    bomb: list[Any] = [1]
+    for _ in range(40):
+        bomb = [bomb, bomb]  # 2^40 values
+    path.write_bytes(pickle.dumps(dump(input_sizes=[bomb], output_sizes=[[1, 2], [1.5]])))
+    assert rows(path, "input_shapes", "output_shapes") == [("null", "null")]
+    for member in ({"profiling_name": "x" * (1 << 20)}, {"input_dtypes": ["x" * (1 << 20)]}):
+        path.write_bytes(pickle.dumps({"pg_config": {}, "entries": dump(**member)["entries"] * 10_000}))
+        with pytest.raises(CorruptTraceError, match="the strings of 10000 rows"):
+            tk.load(path)
+
+
+def test_messages_of_a_group_that_is_missing(tmp_path: Path) -> None:
+    message = {"is_p2p": True, "state": "scheduled"}
+    send, receive, other = (
+        dump(profiling_name=name, p2p_seq_id=number, **message)["entries"]
+        for name, number in (("nccl:send 0->1", 2), ("nccl:recv 0<-1", 2), ("nccl:send 0->1", 3))
+    )
+    path = write(tmp_path / "x_rank_0.json", {**dump(), "entries": send + receive + other})
+    assert rows(path, "sequence", "state") == [(2, None), (2, None), (3, "scheduled")]
+
+
+def test_times_that_are_no_times(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x_rank_0.json", dump(time_created_ns=-(1 << 63), time_discovered_completed_ns=(1 << 63) - 1)
+    )
+    assert rows(path, "created_ns", "end_seen_ns") == [(None, 0)]
+
+
 @pytest.mark.filterwarnings("ignore:.*aligned only by the UTC time")
 @pytest.mark.parametrize("dumps", [DUMPS, PICKLES], ids=["json", "pickle"])
 def test_the_rank_that_a_job_waits_for(dumps: list[Path]) -> None:

@@ -220,6 +220,28 @@ def test_small_files_take_little_memory(tmp_path: Path) -> None:
         values.flatten(values.get_items(values.root), "lists")
 
 
+def test_values_that_are_shared_are_built_once(tmp_path: Path) -> None:
+    text = "x" * 1000
+    value = [text, text, {("k",): 1}, {text: 2}]
+    again = build(pickle.dumps(value), tmp_path)
+    assert again == value
+    assert again[0] is again[1]
+    key = b"N\x85" + b"q\x00h\x00\x86" * 60  # a pair of equal pairs: hashing it would take years
+    for data in (b"}" + key + b"Ns.", b"(" + key + b"\x91.", b"\x8f(" + key + b"\x90."):
+        with pytest.raises(Damage, match="a key of the pickle is nested"):
+            build(b"\x80\x04" + data, tmp_path)
+
+
+def test_unknown_members_are_counted_together_if_there_are_many(tmp_path: Path) -> None:
+    rows = [{f"{n}" * 300: 1 for n in range(1500)}, {"a": 1}]
+    values = read(pickle.dumps(rows), tmp_path)
+    unknown: dict[str, int] = {}
+    values.columns(values.get_items(values.root), ("a",), "rows", unknown)
+    assert (len(unknown), max(map(len, unknown)), sum(unknown.values())) == (1001, 200, 1500)
+    data = b"}" + b"".join(b"U\x01aK%cs" % n for n in range(9)) + b"."
+    assert read(data, tmp_path).get_members(read(data, tmp_path).root).keys() == {"a"}
+
+
 def test_columns(tmp_path: Path) -> None:
     rows = [{"a": 1, "b": "x"}, {"b": None}, {"a": 1 << 63, "c": 2, 5: 6}, {}, {"a": True, "b": "y"}, {"a": -(1 << 62)}]
     for protocol in range(6):
@@ -286,9 +308,10 @@ def test_strings_are_replaced(tmp_path: Path) -> None:
         assert pickle.loads(same) == value
         assert pickle.loads(other) == {**value, "user": "", "all": ["", *value["all"][1:]]}
         pickletools.dis(other, io.StringIO())
-    path.write_bytes(pickle.dumps(value, 0))
-    with InputFile(path) as file, pytest.raises(Damage, match="the form of protocol 0"):
-        list(pickles.edit_strings(file, Budget(file.size), lambda text: text))
+    for data in (pickle.dumps(value, 0), b"Falice\n."):
+        path.write_bytes(data)
+        with InputFile(path) as file, pytest.raises(Damage, match="the form of protocol 0"):
+            list(pickles.edit_strings(file, Budget(file.size), lambda text: text))
 
 
 def test_a_long_pickle_is_read_in_windows(tmp_path: Path) -> None:

@@ -357,7 +357,7 @@ INLINE int32_t run(machine *m, uint32_t opcode) {
   line = find_line_end(m);
   if (!line) return m->end - m->at > LONGEST_LINE ? LONG_STRING : MORE;
   const uint8_t *stop = line;
-  if ((opcode == 'V' || opcode == 'S') && m->state[RECORD_STRINGS]) return OLD_STRING;
+  if ((opcode == 'V' || opcode == 'S' || opcode == 'F') && m->state[RECORD_STRINGS]) return OLD_STRING;
   switch (opcode) {
     case 'I':
       if (stop - m->at == 2 && m->at[0] == '0' && (m->at[1] | 1) == '1') TRY(push(m, m->at[1] & 1 ? TRUE : FALSE));

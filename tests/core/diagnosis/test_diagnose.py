@@ -196,6 +196,7 @@ def test_two_cold_steps() -> None:
         ("empty.sqlite", "not_applicable", "no GPU work that could be explained"),
         ("cpu_only.sqlite", "not_recorded", "No GPU work was recorded"),
         ("omp.sqlite", "not_applicable", "no GPU work that could be explained"),
+        ("memory_snapshot/oom.pickle", "not_applicable", "records only the memory of GPUs"),
         ("tensorflow/network.pb", "not_applicable", "no GPU work that could be explained"),
         ("tensorflow/runs", "not_applicable", "no GPU work that could be explained"),
     ],

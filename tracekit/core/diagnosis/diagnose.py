@@ -82,6 +82,10 @@ _MIN_COVERAGE = 0.9
 _BISECTIONS, _FED_SHARE = 24, 0.05
 _UNIFORM, _MIDDLE, _LONGEST, _LEAST_SLOWDOWN = 0.5, 0.5, 0.95, 0.01
 _DOMAINS_OF_PYTORCH = ["cpu_op", "user_annotation", "python_function"]
+_ONLY_MEMORY = (
+    "The capture records only the memory of GPUs: the report allocator_peak shows its peak, and allocator_owners what "
+    "held the memory then."
+)
 _UNEVEN_SHARE, _MAIN_COLD_SHARE, _SMALL_SHARE, _LEAST_SHARE = 0.1, 0.25, 0.01, 0.0005
 
 
@@ -216,6 +220,8 @@ def explain_missing_gpu_work(rollup: Rollup) -> Why:
     frames = rollup.measures.ops.frames
     if frames("ncu_launches").select(pl.len()).collect().item():
         return explain_isolated_kernels(frames)
+    if frames("allocator_events").select(pl.len()).collect().item():
+        return Why(_ONLY_MEMORY, "not_applicable")
     if frames("nvtx_ranges").select(pl.len()).collect().item() or frames("api_calls").select(pl.len()).collect().item():
         return _explain_compilation(rollup) or Why(
             f"No GPU work was recorded, so there is nothing to explain: record with {_choose_recording(rollup)}.",

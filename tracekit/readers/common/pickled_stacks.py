@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracekit.readers.common.columns import build_number_array
+from tracekit.readers.common.columns import build_number_array, compact_dictionary
 from tracekit.readers.common.tries import Trie
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _read_frames(
 
 
 def _build_texts(codes: Int64Array, texts: Sequence[str | None]) -> pa.DictionaryArray:
-    return pa.array(texts, pa.string()).take(pa.array(codes)).dictionary_encode()
+    return compact_dictionary(pa.array(codes), pa.array(texts, pa.string()))
 
 
 def _locate(path: str) -> tuple[str, bool]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tracekit.native.arrays import ArraySandbox
 from tracekit.native.program import Program
-from tracekit.readers.common.columns import build_number_array
+from tracekit.readers.common.columns import build_number_array, decode_dictionary
 from tracekit.readers.common.damage import Damage
 
 if TYPE_CHECKING:
@@ -351,17 +351,16 @@ class Values:
         """
         if cell & _TAG_MASK != DICT:
             raise Damage("a dictionary was expected in the pickle")
-        members: dict[str, int] = {}
+        members: dict[int, int] = {}
         record = cell >> _TAG_BITS
         while record:
             span, keys, count, following, _ = self._records[record].tolist()
             self._budget.check_temporary_memory(count, _OBJECT_BYTES, "members of a dictionary")
-            for n in range(count):
-                key = int(self._cells[keys - 1 + n])
-                if key & _TAG_MASK == STRING:
-                    members[self.strings.get(key >> _TAG_BITS)] = int(self._cells[span + n])
+            values = self._cells[span : span + count].tolist()
+            members.update(zip(self._cells[keys - 1 : keys - 1 + count].tolist(), values, strict=True))
             record = following
-        return members
+        strings = {key: value for key, value in members.items() if key & _TAG_MASK == STRING}
+        return {self.strings.get(key >> _TAG_BITS): value for key, value in strings.items()}
 
     def flatten(self, containers: CellArray, plural_noun: str) -> tuple[Int64Array, CellArray]:
         """Return the items of many lists, sets or tuples.
@@ -473,7 +472,8 @@ class Values:
             dictionaries: Cells of the dictionaries.
             names: The keys.
             plural_noun: Plural noun for the dictionaries in error messages.
-            unknown: Dictionary to which the numbers of members with other keys are added, or None.
+            unknown: Dictionary to which the numbers of members with other keys are added, or None. If there are many,
+                the others are counted together.
 
         Returns:
             One array of cells per key. A cell is ``MISSING`` if the dictionary has no such member.
@@ -484,6 +484,7 @@ class Values:
         if ((dictionaries & np.uint64(_TAG_MASK)) != DICT).any():
             raise Damage(f"{plural_noun} were expected in the pickle")
         columns = {name: np.zeros(len(dictionaries), np.uint64) for name in names}
+        texts: dict[int, str] = {}
         rows = np.arange(len(dictionaries))
         ids = (dictionaries >> np.uint64(_TAG_BITS)).astype(np.int64)
         for _ in range(_MAX_RECORDS):
@@ -491,11 +492,16 @@ class Values:
             for chosen, keys, count in self._group_by_keys(records, plural_noun):
                 spans = records[chosen, _RECORD.index("SPAN")].astype(np.int64)
                 for n, key in enumerate(self._cells[keys - 1 : keys - 1 + count].tolist()):
-                    name = self.strings.get(key >> _TAG_BITS) if key & _TAG_MASK == STRING else "another key"
+                    if key not in texts:
+                        is_text = key & _TAG_MASK == STRING
+                        texts[key] = self.strings.get(key >> _TAG_BITS) if is_text else "another key"
+                    name = texts[key]
                     if name in columns:
                         columns[name][rows[chosen]] = self._cells[spans + n]
                     elif unknown is not None:
-                        unknown[name] = unknown.get(name, 0) + len(spans)
+                        label = name[:_MAX_NAME]
+                        label = label if label in unknown or len(unknown) < _MAX_SHAPES else "another key"
+                        unknown[label] = unknown.get(label, 0) + len(spans)
             more = records[:, _RECORD.index("NEXT")] > 0
             if not more.any():
                 return columns
@@ -603,10 +609,13 @@ class Values:
 
     def _build(self, cell: int, depth: int, built: dict[int, Any]) -> Any:
         tag, payload = cell & _TAG_MASK, cell >> _TAG_BITS
-        if tag < LIST:
-            return self._build_scalar(cell, tag, payload)
         if cell in built:
             return built[cell]
+        if tag < LIST:
+            scalar = self._build_scalar(cell, tag, payload)
+            if tag in (HUGE, REAL_TEXT, STRING, BYTES):  # of any size, and shared by many references
+                built[cell] = scalar
+            return scalar
         if depth > _MAX_DEPTH:
             raise Damage(f"a value of the pickle is nested more than {_MAX_DEPTH} levels deep")
         items: list[Any] = []
@@ -620,11 +629,21 @@ class Values:
                 values = list(zip(keys, values, strict=True))
             items += values
             record = following
+        if tag in (DICT, SET, FROZEN_SET):
+            self._check_keys(items if tag != DICT else [key for key, _ in items])
         try:
             built[cell] = dict(items) if tag == DICT else _BUILDERS[tag](items)
         except TypeError as e:
             raise Damage("a key of the pickle has another type than a key can have") from e
         return built[cell]
+
+    def _check_keys(self, keys: list[Any]) -> None:
+        """Refuse keys with nested containers: their hashes are computed again for each reference to a container."""
+        for key in keys:
+            if isinstance(key, tuple | frozenset):
+                self._budget.reserve(len(key), _OBJECT_BYTES, "values of keys")
+                if any(isinstance(part, tuple | frozenset) for part in key):
+                    raise Damage("a key of the pickle is nested")
 
     def _build_scalar(self, cell: int, tag: int, payload: int) -> Any:
         if tag == INTEGER:
@@ -673,6 +692,18 @@ class ListEncoder:
             of_key.append(code)
         result: npt.NDArray[np.int32] = np.array(of_key, np.int32)[codes]
         return result
+
+
+def decode_texts(column: pa.DictionaryArray) -> pa.Array:
+    """Convert a dictionary column to a string column.
+
+    Raises:
+        Damage: The strings of all rows take too much memory.
+    """
+    try:
+        return decode_dictionary(column)
+    except ValueError as e:
+        raise Damage(str(e)) from e
 
 
 def _parse_real(text: str) -> float:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _RECORD_AGAIN = "copy the file again from its source, or record the snapshot again"
 _MEMBERS = ("segments", "device_traces", "external_annotations", "allocator_settings")
-_MAX_SETTINGS = 100
+_MAX_SETTINGS, _MAX_NAME = 100, 200
 _MEMORY_PER_FILE_BYTE = 16
 """Rows are repeated in no real snapshot, so tables take at most a few times as much memory as the file."""
 _EMPTY = np.zeros(0, np.uint64)
@@ -174,7 +174,9 @@ def _get_members(values: Values, undecoded: Counter[str]) -> dict[str, int]:
     members = {"segments": values.root} if tag == LIST else values.get_members(values.root) if tag == DICT else {}
     if not members.keys() & {"segments", "device_traces"}:
         raise Damage("the pickle contains no segments and no events of an allocator")
-    undecoded.update({f"member {name} of the snapshot": 1 for name in members if name not in _MEMBERS})
+    others = [name[:_MAX_NAME] for name in members if name not in _MEMBERS]
+    undecoded.update(f"member {name} of the snapshot" for name in others[:_MAX_SETTINGS])
+    undecoded["other members of the snapshot"] += len(others[_MAX_SETTINGS:])
     return {name: members.get(name, MISSING) for name in _MEMBERS}
 
 

@@ -91,9 +91,11 @@ class AllocatorEvents:
         Raises:
             Damage: An event is invalid, or the events exceed the memory budget.
         """
-        counts = [values.count_items(trace) for trace in budget.reserve_each(traces.tolist(), "devices")]
+        counts = []
+        for trace in budget.reserve_each(traces.tolist(), "devices"):
+            counts.append(values.count_items(trace))
+            budget.reserve(counts[-1], _ROW_BYTES, "rows of allocator_events")
         self.count = sum(counts)
-        budget.reserve(self.count, _ROW_BYTES, "rows of allocator_events")
         self.devices = np.repeat(np.arange(len(traces), dtype=np.int32), counts)
         self._edges = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
         self._numbers = {column: _Numbers(self.count) for column in _NUMBERS.values()}

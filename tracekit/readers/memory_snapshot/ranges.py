@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.readers.common.columns import build_number_array
+from tracekit.readers.common.pickles import decode_texts
 from tracekit.readers.common.slices import match_slices
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def read_annotations(values: Values, annotations: CellArray, budget: Budget, unk
     cells = values.columns(annotations, ("stage", "name", "device", "time_us"), "annotations", unknown)
     frame = {}
     for key in ("stage", "name"):
-        frame[key] = pl.Series(values.encode(values.find_strings(cells[key], key)).cast("string"))
+        frame[key] = pl.Series(decode_texts(values.encode(values.find_strings(cells[key], key))))
     for key in ("device", "time_us"):
         numbers, valid = values.integers(cells[key], key)
         frame[key] = pl.Series(build_number_array(numbers, valid))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.common.columns import build_number_array
+from tracekit.readers.common.columns import build_number_array, compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.memory_snapshot.events import InUse
 
@@ -113,19 +113,21 @@ class MemorySegments:
             "block_id": build_number_array(np.arange(1, len(blocks) + 1)),
             "segment_id": build_number_array(self._owners + 1),
             **{name: build_number_array(n, None if valid.all() else valid) for name, (n, valid) in numbers.items()},
-            "state": pa.array([*names, None], pa.string()).take(pa.array(state_codes)).dictionary_encode(),
+            "state": compact_dictionary(pa.array(state_codes), pa.array([*names, None], pa.string())),
         }
 
     def sum_by_device(self) -> dict[int, InUse]:
         """Return the memory of each device at the end of the recording."""
-        sums = {}
         requested, has_requested = self._requested
         of_block = self.devices[self._owners]
-        for device in dict.fromkeys(self.devices.tolist()):
-            chosen = self._in_use & (of_block == device)
-            allocated = int(requested[chosen].sum()) if has_requested[chosen].all() else None
-            sums[device] = InUse(allocated, int(self._sizes[self.devices == device].sum()))
-        return sums
+        reserved, allocated = np.zeros((2, _MAX_DEVICES), np.int64)
+        np.add.at(reserved, self.devices, self._sizes)
+        np.add.at(allocated, of_block[self._in_use], requested[self._in_use])
+        unknown = set(of_block[self._in_use & ~has_requested].tolist())
+        return {
+            device: InUse(None if device in unknown else int(allocated[device]), int(reserved[device]))
+            for device in dict.fromkeys(self.devices.tolist())
+        }
 
     def build_tables(self, stacks: PickledStacks) -> dict[str, pa.Table]:
         """Return the tables of the segments and blocks, with the ids of their call stacks."""

@@ -43,7 +43,7 @@ ENTRY: dict[str, type[pl.DataType]] = {
     "is_message": pl.Boolean,
     "duration_ms": pl.Float64,
 }
-"""The columns of the entries of a flight recorder that ``build_calls`` reads. A time of 0 was not recorded."""
+"""The columns of the entries of a flight recorder that ``build_calls`` reads. Times up to 0 were not recorded."""
 
 
 class Group(NamedTuple):
@@ -96,7 +96,7 @@ def _parse_ranks(listed: object) -> list[int]:
             listed = json.loads(listed)
         except (ValueError, RecursionError):
             return []
-    is_list = isinstance(listed, list) and all(isinstance(r, int) and 0 <= r < 1 << 31 for r in listed)
+    is_list = isinstance(listed, list) and all(type(r) is int and 0 <= r < 1 << 31 for r in listed)
     return list(listed) if is_list and isinstance(listed, list) else []
 
 
@@ -114,7 +114,8 @@ def build_calls(entries: pl.DataFrame, groups: Mapping[str, Group], rank: int | 
         orient="row",
     )
     rows = entries.join(described, on="group", how="left", maintain_order="left").with_columns(
-        pl.col("created", "started", "completed").replace(0, None), kind=map_texts_expr("name", names.find_call_kind)
+        *(pl.when(pl.col(time) > 0).then(time).alias(time) for time in ("created", "started", "completed")),
+        kind=map_texts_expr("name", names.find_call_kind),
     )
     rows = _add_states_of_message_groups(rows)
     is_received = pl.col("kind").is_in(names.RECEIVED)
@@ -158,13 +159,18 @@ def build_calls(entries: pl.DataFrame, groups: Mapping[str, Group], rank: int | 
 
 
 def _add_states_of_message_groups(rows: pl.DataFrame) -> pl.DataFrame:
-    """Replace the state and times of calls that belong to a group with those of the group."""
+    """Replace the state and times of calls that belong to a group with those of the group.
+
+    They are unknown if the group is missing: dumps of active collectives contain the messages of completed groups.
+    """
     observed = ("state", "started", "completed")
     is_group = pl.col("name") == _COALESCED
     of_groups = rows.filter(is_group).unique(_KEY, keep="last", maintain_order=True)
     of_groups = of_groups.select(*_KEY, *(pl.col(name).alias(f"{name}_of_group") for name in observed))
     rows = rows.join(of_groups, on=_KEY, how="left", maintain_order="left")
-    is_member = pl.col("state_of_group").is_not_null() & (pl.col("state") != "completed") & ~is_group
+    is_open = (pl.col("state") != "completed") & ~is_group
+    is_one_of_several = pl.col("is_message").fill_null(value=False) & (pl.len().over(_KEY) > 1)
+    is_member = is_open & (pl.col("state_of_group").is_not_null() | is_one_of_several)
     chosen = [pl.when(is_member).then(f"{name}_of_group").otherwise(name).alias(name) for name in observed]
     known = pl.col("state").is_in(["scheduled", "started", "completed"])
     return rows.with_columns(chosen).with_columns(state=pl.when(known).then("state"))

@@ -10,14 +10,16 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.readers.common.columns import build_number_array
+from tracekit.readers.common.columns import build_number_array, compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.pickled_stacks import build_stacks
-from tracekit.readers.common.pickles import DICT, LIST, STRING, TRUE, TUPLE, read_pickle
+from tracekit.readers.common.pickles import DICT, INTEGER, LIST, STRING, TRUE, TUPLE, decode_texts, read_pickle
 from tracekit.readers.common.tries import Trie
 from tracekit.readers.nccl.flight_recorder import Shapes, convert_to_entries
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.pickles import CellArray, Int64Array, Mask, Values
     from tracekit.system.files import InputFile
@@ -102,7 +104,7 @@ def _read_integers(values: Values, alternatives: list[CellArray], name: str) -> 
 
 
 def _read_texts(values: Values, cells: CellArray, name: str) -> pl.Series:
-    return pl.Series(values.encode(values.find_strings(cells, name)).cast("string"))
+    return pl.Series(decode_texts(values.encode(values.find_strings(cells, name))))
 
 
 def _read_shapes(values: Values, cells: CellArray, budget: Budget) -> tuple[pl.Series, pl.Series]:
@@ -110,9 +112,10 @@ def _read_shapes(values: Values, cells: CellArray, budget: Budget) -> tuple[pl.S
     shapes = Shapes(budget)
     codes, distinct = _encode_nested_lists(values, cells, budget)
     listed = budget.reserve_each(distinct.tolist(), "sizes of tensors")
-    texts = [_format_shapes(values.build(int(cell))) for cell in listed]
+    is_valid = _find_shapes(values, distinct)
+    texts = [_format_shapes(values.build(int(cell))) if is_valid[n] else "null" for n, cell in enumerate(listed)]
     counts = pl.Series([shapes.count_elements(text) for text in texts], dtype=pl.Int64)
-    return _take(pl.Series(texts, dtype=pl.String), codes), _take(counts, codes)
+    return _take_texts(texts, codes), counts.gather(_convert(codes.astype(np.int64)))
 
 
 def _read_first_texts(values: Values, cells: CellArray, budget: Budget) -> pl.Series:
@@ -120,7 +123,7 @@ def _read_first_texts(values: Values, cells: CellArray, budget: Budget) -> pl.Se
     (codes,), distinct = values.encode_lists([cells])
     lists = [values.build(int(cell)) for cell in budget.reserve_each(distinct.tolist(), "data types")]
     firsts = [each[0] if each and isinstance(each[0], str) else None for each in lists]
-    return _take(pl.Series(firsts, dtype=pl.String), codes)
+    return _take_texts(firsts, codes)
 
 
 def _encode_nested_lists(values: Values, lists: CellArray, budget: Budget) -> tuple[Int64Array, CellArray]:
@@ -136,6 +139,15 @@ def _encode_nested_lists(values: Values, lists: CellArray, budget: Budget) -> tu
     return codes[outer] if len(codes) else outer, chosen
 
 
+def _find_shapes(values: Values, lists: CellArray) -> Mask:
+    """Return which lists of lists contain only integers. The text of other values could be of any length."""
+    offsets, inner = values.flatten(lists, "sizes of tensors")
+    edges, items = values.flatten(inner, "sizes of tensors")
+    others = np.append(0, np.cumsum(_get_tags(items) != INTEGER))[edges[offsets]]
+    is_valid: Mask = np.diff(others) == 0
+    return is_valid
+
+
 def _format_shapes(shapes: object) -> str:
     """Return shapes as the JSON that PyTorch writes, or null as JSON if they are something else."""
     try:
@@ -144,8 +156,8 @@ def _format_shapes(shapes: object) -> str:
         return "null"
 
 
-def _take(distinct: pl.Series, codes: Int64Array) -> pl.Series:
-    return distinct.gather(_convert(codes.astype(np.int64)))
+def _take_texts(distinct: Sequence[str | None], codes: Int64Array) -> pl.Series:
+    return pl.Series(decode_texts(compact_dictionary(pa.array(codes), pa.array(distinct, pa.string()))))
 
 
 def _read_groups(values: Values, groups: CellArray, names: CellArray) -> dict[str, pl.Series]:
