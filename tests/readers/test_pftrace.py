@@ -388,6 +388,11 @@ def test_small_files_that_decompress_to_much(tmp_path: Path) -> None:
         tk.load(save(tmp_path, FIXTURE.read_bytes(), GEN.packet(1, GEN.field(50, bomb))))
 
 
+def test_other_fields_than_packets(tmp_path: Path) -> None:
+    with tk.load(save(tmp_path, FIXTURE.read_bytes(), GEN.field(2, bytes(5 << 20)), GEN.field(1, b""))) as trace:
+        assert trace.count("nvtx_ranges") == 8
+
+
 def test_deep_and_cyclic(tmp_path: Path) -> None:
     nested = GEN.message(f10="x", f4=1)
     for _ in range(200):

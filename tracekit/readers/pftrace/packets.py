@@ -127,10 +127,10 @@ class PacketReader:
         for part in self._iterate_parts():
             parts.append(part)
             if sum(map(len, parts)) >= BATCH_BYTES:
-                yield self._decode_batch(parts)
+                yield from self._decode_batch(parts)
                 parts = []
         if parts:
-            yield self._decode_batch(parts)
+            yield from self._decode_batch(parts)
 
     def _iterate_parts(self) -> Iterator[bytes | memoryview]:
         """Yield the file in parts that consist of whole packets, in which no packets are compressed."""
@@ -175,7 +175,8 @@ class PacketReader:
         self._decompressed_bytes += len(content)
         return content
 
-    def _decode_batch(self, parts: list[bytes | memoryview]) -> DecodedPackets:
+    def _decode_batch(self, parts: list[bytes | memoryview]) -> Iterator[DecodedPackets]:
+        """Yield the packets in some parts of the file, unless there are none."""
         data = b"".join(parts)
         buffer = _load(data)
         packets, end = find_complete_occurrences(buffer, len(data), PACKET)
@@ -184,11 +185,14 @@ class PacketReader:
         self._budget.check_temporary_memory(rows, _PACKET_BYTES, "packets")
         if end < len(data):
             raise Damage(f"a compressed packet ends within packet {self.count + 1:,}")
+        if not rows:
+            return
         try:
             fields = decode(buffer, packets.starts, packets.stops, {*_STATE_FIELDS, *DATA_FIELDS})
-            return self._add_state(buffer, packets, fields)
+            batch = self._add_state(buffer, packets, fields)
         except Damage as e:
             raise Damage(f"{e} (in packets {first + 1:,} to {self.count:,})") from e
+        yield batch
 
     def _add_state(self, buffer: Buffer, packets: Occurrences, fields: dict[int, Field]) -> DecodedPackets:
         rows = len(packets)
@@ -259,7 +263,7 @@ class PacketReader:
             For each packet: the number of the state, whether it is known, and the default clock and track.
         """
         rows = len(sequences)
-        firsts = np.flatnonzero(np.append(True, sequences[1:] != sequences[:-1]))[: rows or 0]
+        firsts = np.flatnonzero(np.append(True, sequences[1:] != sequences[:-1]))
         sizes = np.diff(np.append(firsts, rows))
         begin = np.repeat(firsts, sizes)
         before = [self._sequences[number] for number in sequences[firsts].tolist()]
