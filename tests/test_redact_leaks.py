@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gzip
 import json
 import pickle
 import re
+import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +26,7 @@ from tests.builders import kineto
 from tests.builders.nsys_rep import Parts, event, message, strings
 from tests.builders.nsys_sqlite import edited
 from tests.builders.private_values import HOSTS, KINDS_OF_VALUES, NAMES, Private, private_values
-from tests.conftest import examples
+from tests.conftest import FIXTURES, examples
 from tests.secrets_of import texts
 from tests.test_redact import CORPUS, OWN, named
 from tracekit import registry
@@ -96,12 +99,28 @@ def made_profile(folder: Path, private: list[str]) -> Path:
     return path
 
 
+def made_database(folder: Path, private: list[str], name: str) -> Path:
+    path = folder / "made.sqlite"
+    path.write_bytes((FIXTURES / "rocm" / name).read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        tables = [table for (table,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        strings_of_names = next(table for table in tables if table.startswith("rocpd_string"))
+        rows = [(FIRST_ID + i, text) for i, text in enumerate((AS_TEXT, *private))]
+        db.executemany(f'INSERT INTO "{strings_of_names}" (id, string) VALUES (?, ?)', rows)
+        for table in (t for t in tables if t.startswith("rocpd_info_process")):
+            db.execute(f'UPDATE "{table}" SET environment = ?, command = ?', (json.dumps(ENVIRONMENT), private[0]))
+        db.commit()
+    return path
+
+
 MAKERS: dict[str, Callable[[Path, list[str]], Path]] = {
     "nsys-sqlite": made_export,
     "nsys-rep": made_report,
     "kineto": made_trace,
     "memory-snapshot": made_snapshot,
     "xplane": made_profile,
+    "rocpd": functools.partial(made_database, name="train_results.db"),
+    "rpd": functools.partial(made_database, name="train.rpd"),
 }
 
 
