@@ -113,12 +113,32 @@ def made_database(folder: Path, private: list[str], name: str) -> Path:
     return path
 
 
+def made_log(folder: Path, private: list[str]) -> Path:
+    log = json.loads((FIXTURES / "nccl" / "stuck_rank0.json").read_text("utf-8"))
+    frames = [{"name": text, "filename": text, "line": 1} for text in private]
+    log["entries"] = [entry | {"frames": frames} for entry in log["entries"][:1]]
+    path = folder / "made.json"
+    path.write_text(json.dumps(log | {"env": ENVIRONMENT, "notes": private}), "utf-8")
+    return path
+
+
+def made_timeline(folder: Path, private: list[str]) -> Path:
+    events = json.loads((FIXTURES / "ascend" / "trace_view.json").read_text("utf-8"))
+    first = {"ph": "X", "pid": 4242, "tid": 4242, "ts": "1795822680000000.000", "dur": 1.0, "cat": "cpu_op"}
+    added = [first | {"name": text, "args": {"Call stack": text}} for text in (AS_TEXT, *private)]
+    path = folder / "made.json"
+    path.write_text(json.dumps([*events, *added]), "utf-8")
+    return path
+
+
 MAKERS: dict[str, Callable[[Path, list[str]], Path]] = {
     "nsys-sqlite": made_export,
     "nsys-rep": made_report,
     "kineto": made_trace,
     "memory-snapshot": made_snapshot,
     "xplane": made_profile,
+    "nccl": made_log,
+    "ascend": made_timeline,
     "rocpd": functools.partial(made_database, name="train_results.db"),
     "rpd": functools.partial(made_database, name="train.rpd"),
 }
@@ -128,7 +148,7 @@ def contents(path: Path) -> bytes:
     data = path.read_bytes()
     if data.startswith(b"\x1f\x8b"):
         return gzip.decompress(data)
-    if path.suffix in (".pickle", ".pb"):
+    if path.suffix in (".pickle", ".pb", ".json"):
         return data
     return b"\0".join(texts(path)) + (data if path.suffix == ".sqlite" else b"")
 
