@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import tracekit as tk
 from tracekit import schemas
 from tracekit.core.totals import summarize_names, summarize_paths
 
@@ -95,3 +96,23 @@ def test_names_are_summed_by_kind() -> None:
         ("activity", "b", 10, 0, None, None, None, 25.0),
         ("api_call", "c", 7, 1, None, None, 7.0, 100.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "command"), [("AMD", "rocprofv3 --sys-trace"), ("NVIDIA", "nsys profile --trace=cuda,nvtx")]
+)
+def test_a_profile_without_a_timeline_has_reports_and_an_answer(vendor: str, command: str) -> None:
+    common = {"depth": 0, "kind": "activity"}
+    rows = [
+        {"activity_total_id": 1, "name": "matmul", "path": "matmul", "count": 2, "total_ns": 30, **common},
+        {"activity_total_id": 2, "name": "copy", "path": "copy", "count": 1, "total_ns": 10, **common},
+    ]
+    info = [{"name": "device_vendors", "value": vendor}]
+    tables = {"activity_totals": rows, "devices": [DEVICE], "capture_info": info}
+    trace = tk.Trace.from_tables({name: build(name, content).collect().to_arrow() for name, content in tables.items()})
+    names = tk.stats(trace, "activity_total_sum")
+    assert {*names["Name"]} == {"matmul", "copy"}
+    assert {*tk.stats(trace, "call_path_sum")["Path"]} == {"matmul", "copy"}
+    answer = trace.why()
+    assert answer.status == "not_recorded"
+    assert f"matmul has the most time (75%): record a timeline with {command}." in answer.sentence

@@ -344,7 +344,9 @@ class TestMachine:
 
     def test_device_of_the_raw_page(self) -> None:
         devices, processes = read(FOLDER / "ncu_raw.csv", "devices", "processes")
-        assert devices.drop("chip", "memory_bandwidth_bytes_per_s", "uuid", "bus_location").rows() == [
+        assert devices.drop(
+            "chip", "memory_bandwidth_bytes_per_s", "peak_flop_per_s", "uuid", "bus_location"
+        ).rows() == [
             (0, "NVIDIA H200", 0, 9, 0, 132, 1_980_000_000, 150_109_880_320, 62_914_560, 32, 64, 65536, 233_472)
         ]
         assert processes.rows() == [(3332, "python3.12")]

@@ -369,7 +369,8 @@ def test_redacting_a_folder_is_refused(kind: str, tmp_path: Path) -> None:
     message = f"{fixture(kind)}: nsys-{kind} files cannot be redacted"
     assert (
         str(caught.value)
-        == f"{message}\nHint: choose a file of another format: nsys-sqlite, nsys-rep, kineto, xplane, memory-snapshot"
+        == f"{message}\nHint: choose a file of another format: nsys-sqlite, nsys-rep, ascend, kineto, xplane, "
+        "memory-snapshot, nccl, rocpd, rpd"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -65,14 +65,6 @@ OTHER_EXPORT = "Hint: for an Nsight Systems export, load the report, or run: nsy
         (b"\x1f\x8b" + b"\1" * 200, "this is a gzip file, but it is damaged\nHint: copy it again from its source"),
         (b"\x89HDF\r\n\x1a\n" + b"\0" * 200, f"this is an HDF5 file, which tracekit cannot read\n{OTHER_EXPORT}"),
         (
-            b'{"data":["GpuMetrics","SocMetrics"]}\n{"Type":49,"DiagnosticEvent":{}}\n',
-            f"this looks like a JSON export of Nsight Systems, which tracekit cannot read\n{OTHER_EXPORT}",
-        ),
-        (
-            b'{"Type":48,"CudaEvent":{"startNs":"1"}}\n',
-            f"this looks like a JSON export of Nsight Systems, which tracekit cannot read\n{OTHER_EXPORT}",
-        ),
-        (
             b'data: "GpuMetrics"\ndata: "SocMetrics"\n',
             f"this looks like a text export of Nsight Systems, which tracekit cannot read\n{OTHER_EXPORT}",
         ),
@@ -97,6 +89,14 @@ def test_not_sqlite(tmp_path: Path, data: bytes, said: str) -> None:
     named = error_of(path, format="nsys-sqlite")
     assert isinstance(named, CorruptTraceError)
     assert str(named).startswith(f"{path}: not a SQLite database: {said}")
+
+
+@pytest.mark.parametrize("strings", [b'{"data":["GpuMetrics","SocMetrics"]}\n', b""])
+def test_a_json_export_is_no_database(tmp_path: Path, strings: bytes) -> None:
+    path = written(tmp_path, strings + b'{"Type":49,"DiagnosticEvent":{}}\n')
+    with tk.load(path) as trace:
+        assert trace.format == "nsys-jsonlines"
+    assert str(error_of(path, format="nsys-sqlite")).startswith(f"{path}: not a SQLite database: this is a JSON file")
 
 
 def test_sqlite_of_something_else(tmp_path: Path) -> None:

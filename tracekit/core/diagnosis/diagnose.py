@@ -244,7 +244,7 @@ def _describe_totals(totals: pl.DataFrame, rollup: Rollup) -> str:
     is_amd = ("device_vendors", "AMD") in info.rows()
     command = "rocprofv3 --sys-trace" if is_amd else "nsys profile --trace=cuda,nvtx"
     return (
-        f"No timeline was recorded, only totals, of which {largest['name']} has the most time{share}: "
+        f"No timeline was recorded, only totals, of which {shorten_middle(largest['name'])} has the most time{share}: "
         f"record a timeline with {command}."
     )
 
