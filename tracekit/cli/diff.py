@@ -195,9 +195,8 @@ def diff_command(
     if b is None or after is None:
         return
     alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
-    diff = compare.compare(
-        before, after, kinds or compare.choose_kinds(before, after), alpha=alpha, min_percent=min_percent
-    )
+    chosen = kinds or compare.choose_kinds(before, after)
+    diff = compare.compare(before, after, chosen, alpha=alpha, min_percent=min_percent)
     if to is None:
         _print_diff(diff, printing, inputs, limit, quiet=quiet)
     else:

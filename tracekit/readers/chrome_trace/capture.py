@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.readers.chrome_trace.events import (
     COUNTERS,
@@ -24,11 +23,12 @@ from tracekit.readers.chrome_trace.events import (
 from tracekit.readers.chrome_trace.slices import build_ranges
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import convert_damage, warn_about_trailing_bytes
+from tracekit.readers.common.frame_capture import FrameCapture
 from tracekit.readers.common.json.document import Document, DocumentFormat
 from tracekit.readers.common.json.heads import GZIP
 from tracekit.readers.common.json.scanner import JsonCells, JsonScanner
 from tracekit.readers.common.json.stream import Stream
-from tracekit.registry.interface import Capture, Undecoded
+from tracekit.registry.interface import Undecoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ _PAIR = r'"(?:[^"\\]|\\.)*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[^,{}\[\]"]+)'
 _NUMBER = r"^\s*-?\d[\d.]*(?:[eE][+-]?\d+)?\s*$"
 _MAX_COUNTERS_PER_EVENT = 1000
 _FLOWS, _UNMATCHED = "flows", "ends of slices without a beginning"
-_IDS = {"nvtx_ranges": "range_id", "nvtx_marks": "mark_id", "counters": "counter_id"}
+_EVENT_TABLES = ("nvtx_ranges", "nvtx_marks", "counters")
 
 
 def read_trace(source: Source) -> ChromeTraceCapture:
@@ -122,7 +122,7 @@ def _warn_about_skipped_data(
     warn_about_trailing_bytes(path, stream.trailing_bytes + document.trailing_bytes)
 
 
-class ChromeTraceCapture(Capture):
+class ChromeTraceCapture(FrameCapture):
     """The tables of a Chrome trace.
 
     Events are ranges, marks and counters, because a Chrome trace does not state which events are kernels or API calls.
@@ -134,13 +134,13 @@ class ChromeTraceCapture(Capture):
         Raises:
             Damage: A table exceeds the memory budget.
         """
+        super().__init__()
         frames = {name: pl.DataFrame(pl.from_arrow(pa.table(columns))) for name, columns in collector.finish().items()}
         texts = _number_text_ids(frames)
         frames = {name: _rename_columns(frame, texts) for name, frame in frames.items()}
         self._budget = budget
         self._undecoded = collector.undecoded
         self._flows = collector.flows.total()
-        self._tables: dict[str, pl.DataFrame] = {}
         if SLICES in frames:
             ranges = build_ranges(frames.pop(SLICES))
             self._undecoded[_UNMATCHED] += ranges.unmatched
@@ -152,22 +152,6 @@ class ChromeTraceCapture(Capture):
         self._add_names(frames.pop(NAMES, None), texts)
         self._subtract_origin()
 
-    def names(self) -> list[str]:
-        """Return the names of the tables that may have rows."""
-        return list(self._tables)
-
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        return self._tables[name].height
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table."""
-        frame, declared = self._tables[name], schemas.arrow_schema(schemas.table(name), columns)
-        if name in _IDS:
-            frame = frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(_IDS[name]))
-        missing = [pl.lit(None).alias(column) for column in columns if column not in frame.columns]
-        return frame.with_columns(missing).select(columns).to_arrow().cast(declared)
-
     def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of events that are in no table, by class."""
         counts = {name: Undecoded(count) for name, count in self._undecoded.items() if count}
@@ -175,7 +159,7 @@ class ChromeTraceCapture(Capture):
 
     def can_contain(self, name: str) -> bool:
         """Return whether a Chrome trace can contain rows of a table."""
-        return name in (*_IDS, "processes", "threads") or self.may_have(name)
+        return name in (*_EVENT_TABLES, "processes", "threads") or self.may_have(name)
 
     def _build_counters(self, events: pl.DataFrame) -> pl.DataFrame:
         """Return the numbers in the arguments of counters, with one row per number."""

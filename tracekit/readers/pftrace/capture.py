@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit import schemas
 from tracekit.errors import MissingTableError, UnknownFormatError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, convert_damage, warn_about_trailing_bytes
+from tracekit.readers.common.frame_capture import FrameCapture
 from tracekit.readers.common.json.heads import GZIP
 from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.pftrace import sniff
@@ -21,13 +21,11 @@ from tracekit.readers.pftrace.packets import PacketReader
 from tracekit.readers.pftrace.ranges import ForeignEvents
 from tracekit.readers.pftrace.tracks import DescribedTracks, match_stream
 from tracekit.registry.detection import describe_unrecognized
-from tracekit.registry.interface import Capture, Undecoded
+from tracekit.registry.interface import Undecoded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-
-    import pyarrow as pa
 
     from tracekit.registry.source import Source
 
@@ -37,7 +35,6 @@ _EXPORTED_METADATA = ("tool", "tool_version")
 _EARLIEST_UTC_NS = 946_684_800_000_000_000
 """Start of the year 2000. Earlier times are not dates."""
 _UNMATCHED, _FLOWS = "ends of slices without a beginning", "events with flows"
-_IDS = {"nvtx_ranges": "range_id", "nvtx_marks": "mark_id", "counters": "counter_id", "kernels": "kernel_id"}
 _ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 _ON_STREAMS = (*_ACTIVITIES, "syncs", "cuda_events")
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
@@ -75,7 +72,7 @@ def read_trace(source: Source) -> PerfettoCapture:
     return capture
 
 
-class PerfettoCapture(Capture):
+class PerfettoCapture(FrameCapture):
     """The tables of a Perfetto trace.
 
     Attributes:
@@ -88,6 +85,7 @@ class PerfettoCapture(Capture):
         Raises:
             Damage: A packet is invalid, or the packets exceed the memory budget.
         """
+        super().__init__()
         decoder, slices = TrackEventDecoder(budget), SliceStream()
         gpu = GpuEvents(decoder, budget)
         collector: RestoredEvents | ForeignEvents | None = None
@@ -104,7 +102,6 @@ class PerfettoCapture(Capture):
         strings = decoder.pool.get_columns()
         tracks, ends = DescribedTracks(decoder.descriptors, decoder.tracks.keys, strings), match_stream(slices)
         shift_ns = _parse_integer(self._metadata.get("shift_ns")) or 0 if self.is_exported else 0
-        self._tables: dict[str, pl.DataFrame] = {}
         if isinstance(collector, RestoredEvents):
             self._tables = collector.build_tables(tracks, ends, strings, shift_ns)
         elif collector is not None:
@@ -122,22 +119,6 @@ class PerfettoCapture(Capture):
         origin = 0 if self.is_exported else self._subtract_origin()
         self._add_metadata_tables(tracks, decoder)
         self._add_capture_info(utc_offset, origin, shift_ns)
-
-    def names(self) -> list[str]:
-        """Return the names of the tables that may have rows."""
-        return list(self._tables)
-
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        return self._tables[name].height
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table."""
-        frame, declared = self._tables[name], schemas.arrow_schema(schemas.table(name), columns)
-        if name in _IDS and _IDS[name] not in frame.columns:
-            frame = frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(_IDS[name]))
-        missing = [pl.lit(None).alias(column) for column in columns if column not in frame.columns]
-        return frame.with_columns(missing).select(columns).to_arrow().cast(declared)
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of events that are in no table, by class."""

@@ -1,0 +1,45 @@
+"""Provide a capture whose tables are polars frames in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit import schemas
+from tracekit.registry.interface import Capture
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+_IDS = {"nvtx_ranges": "range_id", "nvtx_marks": "mark_id", "counters": "counter_id", "kernels": "kernel_id"}
+"""The column of each table that contains the row number, counted from 1, unless a frame has the column already."""
+
+
+class FrameCapture(Capture):
+    """A capture whose tables are frames, which may lack declared columns.
+
+    Attributes:
+        _tables: The frames by the name of their table.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, pl.DataFrame] = {}
+
+    def names(self) -> list[str]:
+        """Return the names of the tables that may have rows."""
+        return list(self._tables)
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        return self._tables[name].height
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return the requested columns of a table."""
+        frame, declared = self._tables[name], schemas.arrow_schema(schemas.table(name), columns)
+        if name in _IDS and _IDS[name] not in frame.columns:
+            frame = frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(_IDS[name]))
+        missing = [pl.lit(None).alias(column) for column in columns if column not in frame.columns]
+        return frame.with_columns(missing).select(columns).to_arrow().cast(declared)
