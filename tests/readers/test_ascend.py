@@ -148,3 +148,33 @@ def test_private_values_are_redacted(tmp_path: Path) -> None:
     assert b"jdoe" not in copy.read_bytes()
     with tk.load(path) as before, tk.load(copy) as after:
         assert after["kernels"].equals(before["kernels"])
+
+
+def test_tasks_of_the_queue_with_equal_ids_do_not_multiply(tmp_path: Path) -> None:
+    enqueue, dequeue = (next(e for e in EVENTS if e.get("cat") == cat) for cat in ("enqueue", "dequeue"))
+    path = write(tmp_path / "trace_view.json", [*EVENTS, *[enqueue] * 5000, *[dequeue] * 5000])
+    assert columns(path, "kernels", "correlation_id") == columns(FIXTURE, "kernels", "correlation_id")
+    assert len(columns(path, "api_calls", "name")) == len(columns(FIXTURE, "api_calls", "name")) + 5000
+
+
+@pytest.mark.parametrize("arguments", ["text", 5, 1 << 40, [1], None, True])
+def test_arguments_that_are_no_object_are_skipped(arguments: object, tmp_path: Path) -> None:
+    events = [event | {"args": arguments} if event["name"] == "aten::add" else event for event in EVENTS]
+    read, expected = (
+        columns(path, "nvtx_ranges", "name", "start_ns") for path in (write(tmp_path / "t.json", events), FIXTURE)
+    )
+    assert read == expected
+
+
+def test_a_name_that_is_null(tmp_path: Path) -> None:
+    events = [event | {"name": None} if event["name"] == "MatMulV3" else event for event in EVENTS]
+    names = [name for (name,) in columns(write(tmp_path / "trace_view.json", events), "kernels", "name")]
+    assert names.count(None) == 3
+
+
+def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "trace_view.json"
+    path.write_bytes(b"\xef\xbb\xbf" + FIXTURE.read_bytes())
+    with tk.load(path) as trace, tk.load(FIXTURE) as expected:
+        assert (trace.format, trace.tables) == ("ascend", expected.tables)
+        assert trace["kernels"].equals(expected["kernels"])

@@ -537,3 +537,122 @@ def test_redacted_fixtures_read_the_same(path: Path, tmp_path: Path) -> None:
     tk.redact(path, copy)
     with tk.load(path) as before, tk.load(copy) as after:
         assert after["communication_calls"].equals(before["communication_calls"])
+
+
+# Numbers of any size and form, and ids that many records share
+
+
+def inspector_record(**members: Any) -> Row:
+    """Return a record of NCCL Inspector, with other values of members that ``part__name`` names."""
+    record: Row = {
+        "header": {"id": "0x9e7a", "rank": 31, "n_ranks": 32},
+        "metadata": {"dump_timestamp_us": 1_748_030_377_748_202, "pid": 42},
+        "coll_perf": {"coll": "ReduceScatter", "coll_sn": 3, "coll_msg_size_bytes": 64, "coll_exec_time_us": 41_057},
+    }
+    for path, value in members.items():
+        part, name = path.split("__")
+        record[part][name] = value
+    return record
+
+
+def write_lines(path: Path, *records: Row) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("4.1057e+04", 41_057_000),
+        ("41057E0", 41_057_000),
+        ("4.1057e-1", 411),
+        ("0.4567", 456),
+        ("41057.5", 41_057_500),
+        ("1e+22", None),
+        ("-5", None),
+        ("12345678901234567890123", None),
+        ("null", None),
+        ('"5 us"', None),
+    ],
+)
+def test_durations_in_every_form_of_a_number(text: str, duration: int | None, tmp_path: Path) -> None:
+    line = json.dumps(inspector_record()).replace("41057", text)
+    path = tmp_path / "log.jsonl"
+    path.write_text(line)
+    assert rows(path, "duration_ns") == [(duration,)]
+
+
+def test_times_of_kernels_in_every_form_of_a_number(tmp_path: Path) -> None:
+    """A number that is too long is no time. Its first digits are none either."""
+    line = json.dumps(inspector_record(coll_perf__event_trace_ts={"coll_start_ts": 0, "kernel_events": "KERNELS"}))
+    kernels = '[{"kernel_start_ts":1748030377.7e6,"kernel_stop_ts":0},{"kernel_start_ts":17480303777000001234567}]'
+    path = tmp_path / "log.jsonl"
+    path.write_text(line.replace('"KERNELS"', kernels + ',"more":[{"kernel_stop_ts":1.7480303777e15}]'))
+    ((start, end, seen),) = rows(path, "start_ns", "end_ns", "end_seen_ns")
+    assert (seen - start, end - start) == (48_202_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "column"),
+    [
+        ("header__rank", 99_999_999_999, "rank"),
+        ("header__rank", -1, "communicator_rank"),
+        ("header__n_ranks", -5, "communicator_size"),
+        ("coll_perf__coll_msg_size_bytes", -7, "message_bytes"),
+        ("coll_perf__coll_n_channels", 1 << 40, "channel_count"),
+        ("coll_perf__coll_algo", None, "algorithm"),
+        ("coll_perf__coll_busbw_gbs", float("nan"), "recorded_bus_gb_per_s"),
+    ],
+)
+def test_values_that_are_none_of_their_column(member: str, value: object, column: str, tmp_path: Path) -> None:
+    assert rows(write_lines(tmp_path / "log.jsonl", inspector_record(**{member: value})), column) == [(None,)]
+
+
+def test_a_log_with_a_byte_order_mark(tmp_path: Path) -> None:
+    for path in (LOGS[0], FIXTURES / "events.jsonl"):
+        marked = tmp_path / path.name
+        marked.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        with tk.load(path) as plain, tk.load(marked) as trace:
+            assert trace["communication_calls"].equals(plain["communication_calls"])
+
+
+def plug_in_records() -> tuple[Row, ...]:
+    """Return the start of a profiler, a launch, a call, a state and a kernel of one rank."""
+    return tuple(json.loads(line) for line in (FIXTURES / "events.jsonl").read_text().splitlines()[:5])
+
+
+def test_launches_and_kernels_that_share_an_id_do_not_multiply(tmp_path: Path) -> None:
+    start, launch, call, _, kernel = plug_in_records()
+    path = write_lines(tmp_path / "log.jsonl", start, call, *[launch] * 5000, *[kernel] * 5000)
+    assert rows(path, "kernel_id") == [(None,)]
+    with tk.load(path) as trace:
+        assert trace.count("kernels") == 5000
+
+
+@pytest.mark.parametrize("device", [None, -1, 1 << 40])
+def test_kernels_without_a_device_are_counted(device: int | None, tmp_path: Path) -> None:
+    start, launch, call, _, kernel = plug_in_records()
+    path = write_lines(tmp_path / "log.jsonl", start, launch, call, kernel | {"deviceId": device})
+    assert rows(path, "kernel_id", "device_id", "start_ns") == [(None, None, None)]
+    with tk.load(path) as trace:
+        assert trace.count("kernels") == 0
+        assert trace.undecoded["KERNEL"].count == 1
+
+
+@pytest.mark.parametrize(("stream", "number"), [("0x3d", 61), (13, 13), ("13", 13), ("0x", None), (None, None)])
+def test_streams_are_hexadecimal_only_with_a_prefix(stream: object, number: int | None, tmp_path: Path) -> None:
+    start, launch, call, _, kernel = plug_in_records()
+    path = write_lines(tmp_path / "log.jsonl", start, launch, call, kernel | {"stream": stream})
+    with tk.load(path) as trace:
+        assert trace["kernels"]["stream_id"].to_pylist() == [number]
+
+
+def test_times_of_a_plug_in_with_an_exponent(tmp_path: Path) -> None:
+    records = plug_in_records()
+    plain = write_lines(tmp_path / "plain.jsonl", *records)
+    other = tmp_path / "other.jsonl"
+    other.write_text(plain.read_text().replace("8000000031.5", "8.0000000315e9"))
+    with tk.load(plain) as expected, tk.load(other) as trace:
+        assert trace["communication_calls"].equals(expected["communication_calls"])
+    plain.write_text(plain.read_text().replace("8000000031.5", "80000000315123456789012"))
+    assert rows(plain, "created_ns") == [(None,)]

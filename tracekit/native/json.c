@@ -233,7 +233,7 @@ static uint32_t parse_object(uint32_t offset, uint32_t end, uint32_t row, object
       }
       uint32_t start = offset;
       uint32_t number = slot & SLOT_MASK;
-      offset = number ? store_value(number - 1, slot, row, offset, end, p) : skip_value(offset, end);
+      offset = number > 1 ? store_value(number - 1, slot, row, offset, end, p) : skip_value(offset, end);
       if (offset <= start) return 0;
     }
     offset = skip_space(offset);

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.registry.source import Source
 
 GZIP = b"\x1f\x8b"
-_EVENTS = re.compile(rb'\s*(?:\[\s*\{|\{\s*"traceEvents"\s*:\s*\[)')
+_EVENTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*"traceEvents"\s*:\s*\[)')
 _LAYERS = re.compile(rb'"name"\s*:\s*"(?:Ascend Hardware|CANN)"|"cat"\s*:\s*"(?:async_npu|async_task_queue|enqueue)"')
 _TIME_TEXT, _OP = re.compile(rb'"ts"\s*:\s*"\d{6,}'), re.compile(rb'"cat"\s*:\s*"cpu_op"|"Physic Stream Id"')
 _HEAD_BYTES = 1 << 16

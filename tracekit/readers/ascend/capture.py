@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.readers.ascend.events import EXPORT_AGAIN, MAX_TIME_NS, read_events
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import convert_damage
+from tracekit.readers.common.frame_capture import convert_frame
 from tracekit.registry.interface import Capture, Undecoded
 
 if TYPE_CHECKING:
@@ -117,12 +117,7 @@ class AscendCapture(Capture):
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the requested columns of a table."""
-        declared = schemas.table(name)
-        types = schemas.polars_schema(declared)
-        rows = self._tables[name]
-        present = [column for column in columns if column in rows.columns] or rows.columns[:1]
-        frame = rows.select(pl.col(column).cast(types[column]) for column in present)
-        return schemas.conform(frame.to_arrow(), declared, list(columns), path=self._path)
+        return convert_frame(name, self._tables[name], columns, self._path, EXPORT_AGAIN)
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of events that are in no table, by layer, category or type of the task."""
@@ -257,7 +252,9 @@ def _join_queue(calls: pl.DataFrame, ranges: pl.DataFrame, events: pl.DataFrame)
     calls = calls.with_columns(correlation_id=pl.when(is_enqueue).then("number").otherwise("correlation_id")).drop(
         "number"
     )
-    queued = calls.filter(is_enqueue).drop_nulls("correlation_id").select("process_id", number="correlation_id")
+    queued = (
+        calls.filter(is_enqueue).drop_nulls("correlation_id").select("process_id", number="correlation_id").unique()
+    )
     dequeued = ranges.filter(pl.col("cat") == _DEQUEUE).join(ends, on=at).join(queued, on=["process_id", "number"])
     spans = dequeued.select("process_id", "start_ns", "end_ns", "number", thread_id="tid").sort("start_ns")
     launching = calls.filter(~is_enqueue.fill_null(value=False)).drop_nulls("correlation_id")

@@ -34,10 +34,13 @@ FLIGHT_RECORDER_PICKLE, FLIGHT_RECORDER, INSPECTOR, EVENTS = (
 )
 _RECORDED = rb"pg_config|pg_status|collective_seq_id|comm_lib_version|nccl_version|time_discovered_completed_ns"
 _PATTERNS = {
-    FLIGHT_RECORDER: re.compile(rb'\s*[\[{].*?"(?:' + _RECORDED + rb')"\s*:', re.DOTALL),
-    INSPECTOR: re.compile(rb'\s*\{.{0,1000}?"(?:inspector_output_format_version|coll_perf)"\s*:', re.DOTALL),
+    FLIGHT_RECORDER: re.compile(rb'(?:\xef\xbb\xbf)?\s*[\[{].*?"(?:' + _RECORDED + rb')"\s*:', re.DOTALL),
+    INSPECTOR: re.compile(
+        rb'(?:\xef\xbb\xbf)?\s*\{.{0,1000}?"(?:inspector_output_format_version|coll_perf)"\s*:', re.DOTALL
+    ),
     EVENTS: re.compile(
-        rb'\s*\{\s*"(?:type"\s*:\s*"ProfilerLifecycle"|recordType"\s*:\s*"(?:event|state|cuptiActivity)")', re.DOTALL
+        rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:type"\s*:\s*"ProfilerLifecycle"|recordType"\s*:\s*"(?:event|state|cuptiActivity)")',
+        re.DOTALL,
     ),
 }
 _PICKLED = re.compile(rb"X.\x00\x00\x00(?:" + _RECORDED + rb")|\x8c.(?:" + _RECORDED + rb")", re.DOTALL)

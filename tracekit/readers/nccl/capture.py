@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit import schemas
 from tracekit.errors import CorruptTraceError, UnknownFormatError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import convert_damage
+from tracekit.readers.common.frame_capture import convert_frame
 from tracekit.readers.common.json.document import DocumentFormat
 from tracekit.readers.nccl import (
     EVENTS,
@@ -222,12 +222,7 @@ class CallLogCapture(Capture):
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the requested columns of a table."""
-        rows = self._tables[name]
-        declared = schemas.table(name)
-        types = schemas.polars_schema(declared)
-        present = [column for column in columns if column in rows.columns] or rows.columns[:1]
-        frame = rows.select(pl.col(column).cast(types[column]) for column in present)
-        return schemas.conform(frame.to_arrow(), declared, list(columns), path=self._path)
+        return convert_frame(name, self._tables[name], columns, self._path, _COPY_AGAIN)
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of records that are in no table, by kind."""

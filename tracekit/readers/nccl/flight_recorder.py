@@ -176,8 +176,8 @@ def _add_states_of_message_groups(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(chosen).with_columns(state=pl.when(known).then("state"))
 
 
-def map_texts_expr(column: str, function: Any, result: type[pl.DataType] = pl.String) -> pl.Expr:
-    """Return an expression that calls a function once per distinct string of a column."""
+def map_texts_expr(column: str | pl.Expr, function: Any, result: type[pl.DataType] = pl.String) -> pl.Expr:
+    """Return an expression that calls a function once per distinct string of a column or an expression."""
 
     def map_texts(texts: pl.Series) -> pl.Series:
         distinct = texts.unique().drop_nulls()
@@ -186,7 +186,8 @@ def map_texts_expr(column: str, function: Any, result: type[pl.DataType] = pl.St
         joined = texts.to_frame("text").join(table, on="text", how="left", maintain_order="left")
         return joined["value"]
 
-    return pl.col(column).map_batches(map_texts, return_dtype=result)
+    texts = pl.col(column) if isinstance(column, str) else column
+    return texts.map_batches(map_texts, return_dtype=result)
 
 
 def multiply_expr(count: pl.Expr, width: pl.Expr) -> pl.Expr:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.json.document import Document, DocumentFormat
-from tracekit.readers.common.json.scanner import AS_STRING, JsonCells, JsonScanner
+from tracekit.readers.common.json.scanner import AS_STRING, JsonCells, JsonScanner, parse_integer
 from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.nccl import names
 from tracekit.readers.nccl.flight_recorder import LIBRARY, map_texts_expr, multiply_expr
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from tracekit.system.files import InputFile
 
 _FEW_ROWS = 1 << 10
-_MAX_US = (1 << 62) // 1000
+_MAX_NS = 1 << 62
 _MAX_TEXT = 500
+_NUMBER = r"\d{1,18}(?:\.\d{1,40})?(?:[eE][-+]?\d{1,3})?"
+"""A number of JSON that is not negative. Some programs write large numbers with an exponent."""
 
 
 class Log(NamedTuple):
@@ -125,7 +127,6 @@ def read_inspector_log(path: Path, file: InputFile, budget: Budget) -> tuple[Log
     member = {name: pl.col(str(slot)) for name, slot in INSPECTOR_MEMBERS.items()}
     header, metadata, trace = pl.col(str(_HEADER)), pl.col(str(_METADATA)), member["event_trace_ts"]
     is_call = member["coll"].is_not_null()
-    size = _member_expr(header, "n_ranks")
     number = header.str.extract(r'"id"\s*:\s*"0x([0-9a-fA-F]{1,16})"').str.to_integer(
         base=16, dtype=pl.UInt64, strict=False
     )
@@ -137,16 +138,16 @@ def read_inspector_log(path: Path, file: InputFile, budget: Budget) -> tuple[Log
         name=member["coll"],
         communicator=communicator,
         communicator_name=header.str.extract(r'"comm_name"\s*:\s*"([^"]{1,200})"'),
-        communicator_size=size,
-        communicator_rank=_member_expr(header, "rank"),
+        communicator_size=_positive_expr(_member_expr(header, "n_ranks"), 1),
+        communicator_rank=_positive_expr(_member_expr(header, "rank")),
         sequence=_integer_expr(member["coll_sn"]),
         peer=_integer_expr(member["p2p_peer"]),
-        message_bytes=_integer_expr(member["coll_msg_size_bytes"]),
+        message_bytes=_positive_expr(_integer_expr(member["coll_msg_size_bytes"])),
         state=pl.lit("completed"),
-        created_ns=_nanoseconds_expr(trace.str.extract(r'"(?:coll|p2p)_start_ts"\s*:\s*(\d{1,18})')),
-        start_ns=_nanoseconds_expr(_list_times_expr(trace, "kernel_start_ts").list.min()),
-        end_ns=_nanoseconds_expr(_list_times_expr(trace, "kernel_stop_ts").list.max()),
-        end_seen_ns=_nanoseconds_expr(metadata.str.extract(r'"dump_timestamp_us"\s*:\s*(\d{1,18})')),
+        created_ns=_nanoseconds_expr(_decimal_expr(trace, "(?:coll|p2p)_start_ts")),
+        start_ns=_list_times_expr(trace, "kernel_start_ts").list.min(),
+        end_ns=_list_times_expr(trace, "kernel_stop_ts").list.max(),
+        end_seen_ns=_nanoseconds_expr(_decimal_expr(metadata, "dump_timestamp_us")),
         duration_ns=_nanoseconds_expr(member["coll_exec_time_us"]),
         algorithm=member["coll_algo"],
         protocol=member["coll_proto"],
@@ -171,7 +172,9 @@ def _rank_by_largest_communicator(calls: pl.DataFrame) -> pl.DataFrame:
     largest = calls.drop_nulls(["communicator_size", "communicator_rank"])
     largest = largest.filter(pl.col("communicator_size") == pl.col("communicator_size").max())
     ranks = largest.group_by("process_id").agg(rank=pl.col("communicator_rank").unique())
-    ranks = ranks.filter(pl.col("rank").list.len() == 1).with_columns(pl.col("rank").list.first().cast(pl.Int32))
+    ranks = ranks.filter(pl.col("rank").list.len() == 1).with_columns(
+        pl.col("rank").list.first().cast(pl.Int32, strict=False)
+    )
     return calls.join(ranks, on="process_id", how="left", nulls_equal=True, maintain_order="left")
 
 
@@ -234,13 +237,15 @@ def read_event_log(path: Path, file: InputFile, budget: Budget) -> tuple[Log, Li
     frame = lines.frame.select(pl.col(str(slot)).alias(name) for name, slot in fields.items())
     frame = frame.with_columns(
         details_func=lines.frame[str(EVENT_MEMBERS["func"])],
-        start_ns=_nanoseconds_expr(_decimal_expr("start", "ts")),
-        end_ns=_nanoseconds_expr(_decimal_expr("stop", "ts")),
+        start_ns=_nanoseconds_expr(_decimal_expr(pl.col("start"), "ts")),
+        end_ns=_nanoseconds_expr(_decimal_expr(pl.col("stop"), "ts")),
         process_id=_member_expr(pl.col("start"), "pid"),
         thread_id=_member_expr(pl.col("start"), "tid"),
+        device_id=_positive_expr(_integer_expr(pl.col("deviceId")).cast(pl.Int32, strict=False)),
     )
     is_timed = (pl.col("start_ns") <= pl.col("end_ns")).fill_null(value=False)
     is_kernel = (pl.col("recordType") == "cuptiActivity") & (pl.col("type") == _KERNEL) & is_timed
+    is_kernel &= pl.col("device_id").is_not_null()
     kernels = frame.filter(is_kernel).with_row_index("kernel_id", 1).with_columns(pl.col("kernel_id").cast(pl.Int64))
     is_call = pl.col("type").is_in([_CALL, _MESSAGE]) & (pl.col("recordType") == "event")
     calls = frame.filter(is_call)
@@ -262,18 +267,15 @@ def _build_event_calls(frame: pl.DataFrame, calls: pl.DataFrame, kernels: pl.Dat
     call.
     """
     initialized = frame.filter(pl.col("func") == "ProfilerInit").select(
-        "commId", size=_integer_expr(pl.col("nranks")), communicator_name="commName"
+        "commId", size=_positive_expr(_integer_expr(pl.col("nranks")), 1), communicator_name="commName"
     )
     initialized = initialized.unique("commId", keep="first", maintain_order=True)
-    launches = frame.filter(type=_LAUNCH).join(
-        kernels.select(
-            "extCorrId", "process_id", "kernel_id", kernel_start="start_ns", kernel_end="end_ns", device="deviceId"
-        ),
-        on=["process_id", "extCorrId"],
-    )
-    by = ["process_id", "ctx"]
-    single = launches.filter(pl.col("kernel_id").is_first_distinct()).filter(pl.len().over(by) == 1)
-    single = single.select(*by, "kernel_id", "kernel_start", "kernel_end", "device")
+    by, keys = ["process_id", "ctx"], ["process_id", "extCorrId"]
+    launches = frame.filter(type=_LAUNCH).select(*keys, "ctx").unique(keys, keep="first", maintain_order=True)
+    launched = kernels.select(
+        *keys, "kernel_id", kernel_start="start_ns", kernel_end="end_ns", kernel_device="device_id"
+    ).join(launches, on=keys)
+    single = launched.filter(pl.len().over(by) == 1).drop("extCorrId")
     rows = calls.join(initialized, on="commId", how="left", maintain_order="left")
     rows = rows.join(single, on=by, how="left", maintain_order="left")
     width = map_texts_expr("data_type", names.find_item_bytes, pl.Int64)
@@ -285,14 +287,14 @@ def _build_event_calls(frame: pl.DataFrame, calls: pl.DataFrame, kernels: pl.Dat
         .select(
             "process_id",
             "thread_id",
-            device_id=_integer_expr(pl.col("device")).cast(pl.Int32, strict=False),
+            device_id="kernel_device",
             library=pl.lit(LIBRARY),
             kind="kind",
             name="details_func",
             communicator="commId",
             communicator_name=pl.when(pl.col("communicator_name") != "").then("communicator_name"),
             communicator_size="size",
-            communicator_rank=_integer_expr(pl.col("rank")),
+            communicator_rank=_positive_expr(_integer_expr(pl.col("rank"))),
             sequence=_integer_expr(pl.col("seq")),
             peer=_integer_expr(pl.col("peer")),
             root=pl.when(pl.col("kind").is_in(["broadcast", "reduce", "gather", "scatter"])).then(
@@ -320,8 +322,11 @@ def _build_kernels(kernels: pl.DataFrame) -> pl.DataFrame:
         "start_ns",
         "end_ns",
         "process_id",
-        device_id=_integer_expr(pl.col("deviceId")).cast(pl.Int32, strict=False),
-        stream_id=pl.col("stream").str.strip_prefix("0x").str.to_integer(base=16, strict=False),
+        "device_id",
+        stream_id=pl.coalesce(
+            pl.col("stream").str.extract("^0x([0-9a-fA-F]{1,15})$").str.to_integer(base=16, strict=False),
+            _integer_expr(pl.col("stream")),
+        ),
         correlation_id=_integer_expr(pl.col("corrId")),
         mangled_name=pl.when(pl.col("name").str.starts_with("_Z")).then("name"),
         short_name=pl.coalesce(
@@ -329,7 +334,7 @@ def _build_kernels(kernels: pl.DataFrame) -> pl.DataFrame:
         ),
         name="name",
         **{n: _integer_expr(pl.col(key)).cast(pl.Int32, strict=False) for n, key in sizes.items()},
-    ).drop_nulls("device_id")
+    )
 
 
 def _member_expr(text: pl.Expr, key: str) -> pl.Expr:
@@ -337,12 +342,18 @@ def _member_expr(text: pl.Expr, key: str) -> pl.Expr:
     return text.str.extract(rf'"{key}"\s*:\s*(-?\d{{1,18}})[,}}\s]').cast(pl.Int64, strict=False)
 
 
-def _decimal_expr(column: str, key: str) -> pl.Expr:
-    return pl.col(column).str.extract(rf'"{key}"\s*:\s*(\d{{1,18}}(?:\.\d{{1,9}})?)')
+def _decimal_expr(text: pl.Expr, key: str) -> pl.Expr:
+    """Return an expression for the text of a number that is a member of JSON objects and not negative."""
+    return text.str.extract(rf'"{key}"\s*:\s*({_NUMBER})[,}}\]\s]')
 
 
 def _integer_expr(text: pl.Expr) -> pl.Expr:
     return text.cast(pl.Int64, strict=False)
+
+
+def _positive_expr(number: pl.Expr, least: int = 0) -> pl.Expr:
+    """Return an expression for numbers that are at least 0, or at least another number. Others become null."""
+    return pl.when(number >= least).then(number)
 
 
 def _float_expr(text: pl.Expr) -> pl.Expr:
@@ -351,14 +362,22 @@ def _float_expr(text: pl.Expr) -> pl.Expr:
 
 
 def _nanoseconds_expr(microseconds: pl.Expr) -> pl.Expr:
-    """Return an expression that converts microseconds, which are texts or integers, to whole ns without rounding."""
-    text = microseconds.cast(pl.String)
-    whole = text.str.extract(r"^(\d{1,18})").cast(pl.Int64, strict=False)
-    fraction = text.str.extract(r"\.(\d{1,3})").str.pad_end(3, "0").cast(pl.Int64, strict=False).fill_null(0)
-    return pl.when(whole.is_between(0, _MAX_US)).then(whole * 1000 + fraction)
+    """Return an expression that converts texts of microseconds to whole ns without rounding.
+
+    Only numbers with an exponent are rounded. Texts that are not valid times become null.
+    """
+    whole = microseconds.str.extract(r"^(\d{1,18})(?:\.\d{0,40})?$").cast(pl.Int64, strict=False)
+    fraction = microseconds.str.extract(r"\.(\d{1,3})").str.pad_end(3, "0").cast(pl.Int64, strict=False).fill_null(0)
+    has_exponent = microseconds.str.contains(rf"^{_NUMBER}$") & microseconds.str.contains("[eE]")
+    scientific = map_texts_expr(
+        pl.when(has_exponent).then(microseconds), lambda text: parse_integer(text, 1000), pl.Int64
+    )
+    plain = pl.when(whole <= _MAX_NS // 1000).then(whole * 1000 + fraction)
+    return pl.coalesce(plain, pl.when(scientific <= _MAX_NS).then(scientific))
 
 
 def _list_times_expr(text: pl.Expr, key: str) -> pl.Expr:
-    """Return an expression for the list of all positive numbers with a key in JSON texts."""
-    members = text.str.extract_all(rf'"{key}"\s*:\s*[1-9]\d{{0,17}}')
-    return members.list.eval(pl.element().str.extract(r"(\d+)$").cast(pl.Int64, strict=False))
+    """Return an expression for the list of all times that are not 0 and have a key in JSON texts, in ns."""
+    members = text.str.extract_all(rf'"{key}"\s*:\s*{_NUMBER}[,}}\]\s]')
+    times = members.list.eval(_nanoseconds_expr(pl.element().str.extract(rf":\s*({_NUMBER})")))
+    return times.list.eval(pl.element().filter(pl.element() > 0))

@@ -175,15 +175,16 @@ class JsonCells:
         Args:
             slot: The JSON member.
             rows: Row numbers of the objects in the batch.
-            include_other_types: Whether to return the JSON text of values that are not strings. If it is False, these
-                values are null.
+            include_other_types: Whether to return the JSON text of values that are not strings, except null. If it is
+                False, these values are null.
         """
-        types = self.get_member_types(slot)[rows]
-        missing = (types != STRING) & (types != OTHER) if include_other_types else types != STRING
+        types, values = self.get_member_types(slot)[rows], self.get_member_values(slot)[rows]
+        missing = types != STRING
+        if include_other_types and (is_other := types == OTHER).any():
+            missing &= ~is_other | (values == pc.index(self.dictionary_strings, "null").as_py())
         if missing.all():
             return pa.nulls(len(rows), col.DICTIONARY)
-        codes = pa.array(self.get_member_values(slot)[rows], pa.int64(), mask=missing)
-        return col.compact_dictionary(codes, self.dictionary_strings)
+        return col.compact_dictionary(pa.array(values, pa.int64(), mask=missing), self.dictionary_strings)
 
     def format_nested_json(self, rows: Int64Array) -> pa.Array:
         """Return the JSON text of the object in the slot ``NESTED`` of each given object, or an empty string."""
