@@ -130,7 +130,6 @@ def test_rows_are_those_of_nsys(printed: Path, capture: tk.Trace) -> None:
     [
         ("DELETE FROM NIC_ID_MAP", "network_congestion"),
         ("DELETE FROM TARGET_INFO_NETWORK_METRICS", "network_congestion"),
-        ("DELETE FROM TARGET_INFO_WDDM_CONTEXTS", "wddm_queue_sum"),
         ('UPDATE KHR_DEBUG_EVENTS SET "end" = NULL', "opengl_khr_range_sum"),
         ("DELETE FROM DX12_API", "dx12_mem_ops"),
         ("DELETE FROM DX12_MEMORY_OPERATION", "dx12_mem_ops"),
@@ -145,6 +144,15 @@ def test_switches_do_not_need_a_list_of_network_cards(tmp_path: Path) -> None:
     empty = [f"DELETE FROM {t}" for t in ("NET_NIC_METRIC", "NIC_ID_MAP", "TARGET_INFO_NIC_INFO")]
     with tk.load(made_export(tmp_path, *empty)) as trace:
         assert tk.stats(trace, "network_congestion")["GUID"].to_list() == ["a", "1e", "28"]
+
+
+def test_queues_do_not_need_a_list_of_contexts(capture: tk.Trace, tmp_path: Path) -> None:
+    """nsys prints rows without it as well, unless the export lacks the table."""
+    with tk.load(made_export(tmp_path, "DELETE FROM TARGET_INFO_WDDM_CONTEXTS")) as trace:
+        rows, named = tk.stats(trace, "wddm_queue_sum"), tk.stats(capture, "wddm_queue_sum")
+    keys = ["Utilization (%)", "Instances", "Q Name", "PID", "GPU ID", "Context"]
+    assert rows.select(keys).sort(keys).equals(named.select(keys).unique().sort(keys))
+    assert set(rows["Node Ord"]) == {0}
 
 
 def test_queues_without_time_have_no_utilization(tmp_path: Path) -> None:

@@ -73,7 +73,9 @@ def explain_missing_gpu_work(view: View) -> Absence | None:
     """
     if any(view.tables.count_many([*schemas.list_tables("activity"), "ncu_launches"]).values()):
         return None
-    other = view.explain_missing_tables((*schemas.list_tables("activity"), *_OTHER_GPU_TABLES))
+    has_other_work = any(view.tables.count_many(_OTHER_GPU_TABLES).values())
+    tables = (*schemas.list_tables("activity"), *(() if has_other_work else _OTHER_GPU_TABLES))
+    other = view.explain_missing_tables(tables)
     if other.state is State.NOT_DECODED:
         return other
     for tables in (schemas.list_tables("activity"), ("ncu_launches",)):

@@ -1,6 +1,6 @@
 """Compute the report on the queues of the Windows display driver model (WDDM).
 
-The report was compared with nsys only on synthetic exports, because no available capture was recorded on Windows.
+The report was compared with nsys on a public report of Windows and on synthetic exports.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import polars as pl
 from tracekit.core.intervals import compute_union_durations
 from tracekit.core.reports.names import format_hexadecimal_expr
 from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
-from tracekit.core.reports.report import Request, has_rows
+from tracekit.core.reports.report import Request
 from tracekit.core.reports.summary import DURATION, statistics_exprs
 
 _OTHER_ENGINE = 0
@@ -25,8 +25,6 @@ _QUEUE = ("process_id", "queue_type", "gpu", "context_id", "engine_type_id")
 def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     """Packets in each queue of the Windows display driver, and the share of time in which the queue was not empty."""
     packets = pl.concat([_find_packet_intervals(request, *queue) for queue in _QUEUES]).collect()
-    if not has_rows(request.frames, "wddm_contexts"):
-        packets = packets.clear()
     spans = packets.group_by("process_id").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())
     groups = (
         packets.with_columns(DURATION)

@@ -84,7 +84,6 @@ EVENT_TYPES = {
     149: "update of a CUDA graph node",
 }
 _GRAPHICS = ("graphics_calls", "graphics_workloads", "khr_debug_events")
-_WDDM = ("wddm_packets", "wddm_paging_packets", "wddm_queue_events", "wddm_contexts")
 TABLES_OF_UNDECODED_EVENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("OpenGL workload", "Vulkan workload", "Direct3D 12 workload"), _GRAPHICS),
     **dict.fromkeys(("graphics command buffer", "Direct3D 12", "Direct3D 11", "Vulkan", "DXGI", "OpenXR"), _GRAPHICS),
@@ -92,8 +91,7 @@ TABLES_OF_UNDECODED_EVENTS: dict[str, tuple[str, ...]] = {
     "GPU memory event": ("dx12_memory_operations",),
     "OpenACC": ("openacc_events",),
     "OpenMP": ("openmp_events",),
-    "WDDM event": _WDDM,
-    "ETW graphics kernel event": _WDDM,
+    "WDDM event": ("wddm_packets", "wddm_paging_packets", "wddm_queue_events"),
     "performance counter": ("performance_counters",),
     "uncore counter": ("performance_counters",),
     "network metric": ("network_metrics",),
@@ -113,6 +111,7 @@ CALL_CLASSES = {
     41: "Direct3D 12 call",
     48: "OpenACC",
     53: "Vulkan call",
+    70: "WDDM event",
     71: "Direct3D 11 call",
     78: "OpenMP",
     83: "video encoder call",
@@ -413,10 +412,12 @@ def format_call(event_type: int, event_class: int | None) -> str | None:
 
     The argument ``event_class`` is None for calls without a class.
     """
-    if event_class is None:
-        return WITHOUT_CLASS
     if event_class in layout.CLASSES_BY_TYPE[event_type]:
         return None
+    if event_type == layout.WDDM_EVENT:
+        return EVENT_TYPES[layout.WDDM_EVENT]
+    if event_class is None:
+        return WITHOUT_CLASS
     if event_type == layout.CALL_MARK or event_class in MARK_CLASSES:
         return EVENT_TYPES[layout.CALL_MARK]
     return format_call_class(event_class)

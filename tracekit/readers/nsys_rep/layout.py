@@ -22,6 +22,7 @@ CALL_MARK, CALL = 47, 48
 RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)
 OPENMP_CLASSES = (78,)
 OPENACC_CLASSES = (48,)
+WDDM_EVENT, WDDM_CLASSES = 109, (70,)
 SYSTEM_CALL, GRAPH_NODE_CREATION, GRAPH_CHANGES = 147, 113, (131, 132, 133)
 _MEMORY_TYPES = (80, 142)
 _OPENACC_COLUMNS = (
@@ -222,6 +223,44 @@ _OPENACC_TABLES = {
     "DATA": _define_openacc_table("data", ("bytes", "varName")),
     "LAUNCH": _define_openacc_table("launch", ("numGangs", "numWorkers", "vectorLength", "kernelName")),
     "OTHER": _define_openacc_table(""),
+}
+
+
+def _define_wddm_table(nested_message: str, *columns: str) -> EventTable:
+    """Return the definition of a table of WDDM events that have the given message inside the payload."""
+    return EventTable(
+        API,
+        {
+            **_define_integer_columns("ApiCall", "start", "end", "globalTid", "gpu"),
+            **_define_integer_columns("ApiCall", "context", *columns, field_prefix=f"wddm.{nested_message}."),
+        },
+        event_types=(WDDM_EVENT,),
+        event_classes=WDDM_CLASSES,
+        nested_message=find_field_path("ApiCall", f"wddm.{nested_message}"),
+    )
+
+
+_QUEUE_PACKET = ("packetType", "submitSequence", "engineType")
+_DMA_PACKET = ("packetType", "ulQueueSubmitSequence", "engineType")
+_WDDM_TABLES = {
+    "QUEUE_PACKET_START": _define_wddm_table(
+        "queue_packet_start",
+        *(*_QUEUE_PACKET, "dmaBufferSize", "dmaBuffer", "queuePacket", "progressFenceValue", "allocationListSize"),
+        *("patchLocationListSize", "present", "syncObject"),
+    ),
+    "QUEUE_PACKET_STOP": _define_wddm_table(
+        "queue_packet_stop", *_QUEUE_PACKET, "queuePacket", "preempted", "timeouted"
+    ),
+    "QUEUE_PACKET_INFO": _define_wddm_table("queue_packet_info", *_QUEUE_PACKET),
+    "DMA_PACKET_START": _define_wddm_table(
+        "dma_packet_start", *_DMA_PACKET, "queuePacketContext", "uliSubmissionId", "dmaBuffer", "quantumStatus"
+    ),
+    "DMA_PACKET_STOP": _define_wddm_table("dma_packet_stop", *_DMA_PACKET, "uliCompletionId", "preempted"),
+    "DMA_PACKET_INFO": _define_wddm_table(
+        "dma_packet_info",
+        *(*_DMA_PACKET, "uliCompletionId", "faultedVirtualAddress", "faultedProcessHandle", "interruptType"),
+        *("quantumStatus", "pageFaultFlags"),
+    ),
 }
 
 TABLES: dict[str, EventTable] = {
@@ -526,13 +565,14 @@ TABLES: dict[str, EventTable] = {
     ),
     **{f"OPENMP_EVENT_KIND_{name}": table for name, table in _OPENMP_TABLES.items()},
     **{f"CUPTI_ACTIVITY_KIND_OPENACC_{name}": table for name, table in _OPENACC_TABLES.items()},
+    **{f"WDDM_{name}_EVENTS": table for name, table in _WDDM_TABLES.items()},
 }
 
 TABLES_BY_NESTED_MESSAGE = {
     c: [name for name, t in TABLES.items() if t.nested_message and c in t.event_classes]
-    for c in (*OPENMP_CLASSES, *OPENACC_CLASSES)
+    for c in (*OPENMP_CLASSES, *OPENACC_CLASSES, *WDDM_CLASSES)
 }
-"""Names of the source tables for the calls of each event class of OpenMP and OpenACC.
+"""Names of the source tables for the calls of each event class of OpenMP, OpenACC and WDDM.
 
 The nested message of a call determines which of the tables contains the call.
 """
@@ -550,6 +590,6 @@ CLASSES_BY_TYPE: Mapping[int, frozenset[int]] = {
         if table.payload == API and event_type in table.event_types
         for event_class in table.event_classes
     )
-    for event_type in (CALL, CALL_MARK, SYSTEM_CALL)
+    for event_type in (CALL, CALL_MARK, SYSTEM_CALL, WDDM_EVENT)
 }
 """Classes of the function calls that are rows of a table, by event type."""

@@ -66,7 +66,9 @@ class MetricLocation(NamedTuple):
 
 
 def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[MetricLocation]]:
-    """Return the GPU metrics by event type, in the order of their offsets in a sample.
+    """Return the GPU metrics by event type, in the order in which the event type lists them.
+
+    The id of a metric is its index in this order, which is the order of offsets only from nsys 2023.3 on.
 
     Each GPU has its own event types: the lowest byte of an event type is the number of the GPU.
 
@@ -79,9 +81,7 @@ def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[MetricLocation
     for listed in raw_data.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
-            metrics_by_type[number] = sorted(
-                (_parse_metric(m) for m in listed.messages(generic_type.fields)), key=lambda m: m.offset
-            )
+            metrics_by_type[number] = [_parse_metric(m) for m in listed.messages(generic_type.fields)]
             _check_no_overlap(metrics_by_type[number])
     return metrics_by_type
 
@@ -231,7 +231,7 @@ class _Samples(NamedTuple):
 
 def _check_no_overlap(metrics: Sequence[MetricLocation]) -> None:
     """Raise an error if metrics overlap, because a small sample could otherwise have any number of rows."""
-    for one, other in itertools.pairwise(metrics):
+    for one, other in itertools.pairwise(sorted(metrics, key=lambda m: m.offset)):
         if one.offset + one.size > other.offset:
             raise Damage(f"two GPU metrics overlap at byte {other.offset} of their samples")
 

@@ -76,13 +76,14 @@ class _EventClass(NamedTuple):
 
 def _define_class_of_calls(event_type: int) -> _EventClass:
     """Return the function calls of an event type whose class no table has, or whose class has only nested messages."""
-    nested = layout.TABLES_BY_NESTED_MESSAGE if event_type == layout.CALL else {}
-    decoded = layout.CLASSES_BY_TYPE[event_type] - nested.keys()
+    nested = layout.TABLES_BY_NESTED_MESSAGE.keys() & layout.CLASSES_BY_TYPE[event_type]
+    decoded = layout.CLASSES_BY_TYPE[event_type] - nested
     filters: list[Clause] = [
         (FieldTest(MESSAGE_TYPE, frozenset((event_type,))),),
         (FieldTest((layout.CLASS,), decoded, is_negated=True),),
     ]
-    for event_class, tables in nested.items():
+    for event_class in sorted(nested):
+        tables = layout.TABLES_BY_NESTED_MESSAGE[event_class]
         other_class = FieldTest((layout.CLASS,), frozenset((event_class,)), is_negated=True)
         filters += ((other_class, FieldTest(layout.TABLES[t].nested_message, is_negated=True)) for t in tables)
 

@@ -60,7 +60,8 @@ class UnknownEvents(NamedTuple):
 def define_tables(table: EventTable, event_types: Sequence[int]) -> list[UnknownEvents]:
     """Return the events of unknown types that are skipped when a table is read.
 
-    A call is unknown if its class is, or if it has no class. A GPU activity of a type that the table expects is unknown
+    A call is unknown if its class is, or if it has no class. WDDM events have a type of their own, so that none of them
+    can be a call. A GPU activity of a type that the table expects is unknown
     if it has no sibling field. An activity of an unknown type is unknown if it has none of the known activity fields.
 
     Args:
@@ -68,6 +69,8 @@ def define_tables(table: EventTable, event_types: Sequence[int]) -> list[Unknown
         event_types: Event types that are read for the table. If empty, events of all types are read.
     """
     types: tuple[Clause, ...] = ((FieldTest(MESSAGE_TYPE, frozenset(event_types)),),) if event_types else ()
+    if table.event_types == (layout.WDDM_EVENT,):
+        return []
     if table.event_classes:
         unknown = FieldTest((layout.CLASS,), entries.KNOWN_CLASSES, is_negated=True)
         return [UnknownEvents((layout.CLASS,), (*types, (unknown,)))]
