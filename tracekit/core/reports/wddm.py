@@ -5,13 +5,17 @@ The report was compared with nsys on a public report of Windows and on synthetic
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from tracekit.core.intervals import compute_union_durations
 from tracekit.core.reports.names import format_hexadecimal_expr
 from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
-from tracekit.core.reports.report import Request
 from tracekit.core.reports.summary import DURATION, statistics_exprs
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Request
 
 _OTHER_ENGINE = 0
 _QUEUES = (

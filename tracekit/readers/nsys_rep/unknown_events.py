@@ -60,9 +60,9 @@ class UnknownEvents(NamedTuple):
 def define_tables(table: EventTable, event_types: Sequence[int]) -> list[UnknownEvents]:
     """Return the events of unknown types that are skipped when a table is read.
 
-    A call is unknown if its class is, or if it has no class. WDDM events have a type of their own, so that none of them
-    can be a call. A GPU activity of a type that the table expects is unknown
-    if it has no sibling field. An activity of an unknown type is unknown if it has none of the known activity fields.
+    A call is unknown if its class is, or if it has no class. WDDM events have a type of their own, so none of them can
+    be a call. A GPU activity of a type that the table expects is unknown if it has no sibling field. An activity of an
+    unknown type is unknown if it has none of the known activity fields.
 
     Args:
         table: Source table.
