@@ -17,8 +17,10 @@ PACKAGES = (
     *("readers.tensorflow", "readers.tfevents", "readers.graphdef"),
     *("exporters.tfevents", "readers.chrome_trace", "readers.memory_snapshot"),
     *("readers.pftrace", "readers.nvprof", "readers.nvprof_csv"),
-    *("readers.proton",),
+    *("readers.proton", "readers.xplane", "readers.nccl", "readers.ascend", "readers.rocm", "readers.nsys_jsonlines"),
 )
+REDACTION = "tracekit.readers.redaction."
+"""Prefix of the modules that write copies of files, which readers name only by a string."""
 ENTRY_POINTS = [
     importlib.metadata.EntryPoint("graphdef", "tracekit.readers.graphdef:READER", "tracekit.readers"),
     importlib.metadata.EntryPoint("tfevents", "tracekit.readers.tfevents:READER", "tracekit.readers"),
@@ -56,6 +58,39 @@ def test_the_toolbox_exists_and_suffices() -> None:
     used = {name for package in PACKAGES for name in iterate_used_names(package)}
     classes = {name for name in used if name.rpartition(".")[0] in toolbox}  # members of a class in the toolbox
     assert used - classes <= toolbox
+
+
+def test_modules_that_are_named_by_strings_are_those_of_redaction() -> None:
+    own = tuple(f"tracekit.{each}" for each in PACKAGES)
+    named = {
+        str(node.value)
+        for package in PACKAGES
+        for path in ROOT.joinpath("tracekit", *package.split(".")).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and re.fullmatch(r"tracekit(\.\w+)+", str(node.value))
+    }
+    others = {name for name in named if not name.startswith(own)}
+    assert others
+    assert [name for name in others if not name.startswith(REDACTION)] == []
+
+
+def test_a_small_format_takes_at_most_300_lines() -> None:
+    lines = [
+        line for p in (ROOT / "tracekit/readers/nvprof_csv").glob("*.py") for line in p.read_text("utf-8").split("\n")
+    ]
+    assert 0 < len([line for line in lines if line.strip()]) <= 300
+
+
+def test_the_formats_on_the_page_are_the_checked_ones() -> None:
+    """The page names every format whose reader is in one of the packages, and no other."""
+    page = (ROOT / "docs/plugins.md").read_text("utf-8")
+    sentence = page.partition("The readers `")[2].partition(", use nothing else")[0]
+    formats = {
+        name
+        for name, reader in registry.readers().items()
+        if reader.open.__module__.startswith(tuple(f"tracekit.{each}" for each in PACKAGES))
+    }
+    assert set(re.findall(r"`?([\w-]+)`", sentence)) == formats
 
 
 def test_the_formats_work_as_plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

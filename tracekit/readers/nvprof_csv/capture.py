@@ -13,14 +13,12 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.frame_capture import FrameCapture
 from tracekit.readers.common.kernel_names import shorten_kernel_name
 from tracekit.readers.nvprof_csv import HEADER
-from tracekit.registry.interface import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
 
     from tracekit.registry.source import Source
 
@@ -88,7 +86,7 @@ def read_file(source: Source) -> PrintedCapture:
             raise CorruptTraceError(f"a row cannot be read: {what}", path=source.path, hint=PRINT_AGAIN) from e
 
 
-class PrintedCapture(Capture):
+class PrintedCapture(FrameCapture):
     """The tables of a CSV file that has been read."""
 
     def __init__(self, content: bytes, budget: Budget) -> None:
@@ -98,6 +96,7 @@ class PrintedCapture(Capture):
             Damage: A value is not valid.
             PolarsError: A row is not valid.
         """
+        super().__init__()
         self._undecoded: Counter[str] = Counter()
         self._devices: dict[str, int] = {}
         parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_KEYS, "activity_totals")}
@@ -109,31 +108,16 @@ class PrintedCapture(Capture):
                     parts[name].append(frame)
             else:
                 parts["api_calls"].append(_build_calls(table))
-        self._tables = {name: _number_rows(name, frames) for name, frames in parts.items()}
-        ends = [t["end_ns"].max() for name, t in self._tables.items() if name in _KEYS and t.height]
-        devices = {
-            "device_id": list(self._devices.values()),
-            "name": [n.rpartition(" (")[0] or n for n in self._devices],
-        }
+        tables = {name: _number_rows(name, frames) for name, frames in parts.items()}
+        ends = [t["end_ns"].max() for name, t in tables.items() if name in _KEYS and t.height]
+        devices = {"device_id": self._devices.values(), "name": [n.rpartition(" (")[0] or n for n in self._devices]}
         listed = pl.DataFrame(devices, {"device_id": pl.Int32, "name": pl.String})
-        self._tables["devices"] = listed.unique("device_id", keep="first").sort("device_id")
+        tables["devices"] = listed.unique("device_id", keep="first").sort("device_id")
         info = {"tool": "nvprof", **({"duration_ns": str(max(ends))} if ends else {})}  # type: ignore[type-var]
-        self._tables["capture_info"] = pl.DataFrame({"name": list(info), "value": list(info.values())})
-
-    def names(self) -> list[str]:
-        """Return the names of the declared tables that may have rows."""
-        return list(self._tables)
-
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        return self._tables[name].height
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table. Those that the file lacks are null."""
-        frame, declared = self._tables[name], schemas.polars_schema(schemas.table(name))
-        missing = [pl.lit(None).alias(c) for c in columns if c not in frame.columns]
-        table = frame.with_columns(missing).select(pl.col(c).cast(declared[c]) for c in columns).to_arrow()
-        return table.cast(schemas.arrow_schema(schemas.table(name), list(columns)))
+        tables["capture_info"] = pl.DataFrame({"name": list(info), "value": list(info.values())})
+        for name, frame in tables.items():
+            types = schemas.polars_schema(schemas.table(name))
+            self._tables[name] = frame.cast({c: types[c] for c in frame.columns if c in types})
 
     def count_undecoded(self) -> Mapping[str, int]:
         """Return the number of rows that are in no table."""
@@ -214,15 +198,12 @@ def _read_cells(body: bytes, columns: Sequence[str]) -> pl.DataFrame:
     schema = dict.fromkeys(columns, pl.String)
     if not text.strip():
         return pl.DataFrame(schema=schema)
-    first_rows = text.split("\n", 3)[1:3]
-    if columns[-1] == "Name" and not any('"' in row for row in first_rows):
+    if columns[-1] == "Name" and not any('"' in row for row in text.split("\n", 3)[1:3]):
         lines = pl.Series("line", text.splitlines()).to_frame().filter(pl.col("line") != "")
-        cells = lines.select(pl.col("line").str.splitn(",", len(columns)).struct.rename_fields(list(columns))).unnest(
-            "line"
-        )
+        parts = pl.col("line").str.splitn(",", len(columns))
+        cells = lines.select(parts.struct.rename_fields(list(columns))).unnest("line")
         return cells.with_columns(pl.all().replace("", None))
-    source = io.BytesIO(text.encode())
-    return pl.read_csv(source, has_header=False, schema=schema, null_values=[""])
+    return pl.read_csv(io.BytesIO(text.encode()), has_header=False, schema=schema, null_values=[""])
 
 
 def _convert_numbers(table: PrintedTable, names: Sequence[str]) -> dict[str, pl.Series]:
@@ -255,8 +236,7 @@ def _find_units(rows: pl.DataFrame) -> dict[str, str]:
 
 def _convert_times(table: PrintedTable, values: Mapping[str, pl.Series]) -> pl.DataFrame:
     """Return the times, names, processes and correlation ids of the rows of a trace."""
-    start = values["Start"].round().cast(pl.Int64)
-    names = table.rows["Name"].cast(pl.String)
+    start, names = values["Start"].round().cast(pl.Int64), table.rows["Name"].cast(pl.String)
     correlation = names.str.extract(_CORRELATION).cast(pl.Int64, strict=False)
     if "Correlation_ID" in values:
         correlation = values["Correlation_ID"].round().cast(pl.Int64)
@@ -298,9 +278,8 @@ def _build_totals(table: PrintedTable) -> pl.DataFrame:
 
 def _number_rows(name: str, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the rows of several tables with their numbers, those of traces in the order of their starts."""
-    frame = (
-        pl.concat(frames, how="diagonal") if frames else pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
-    )
+    empty = pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
+    frame = pl.concat(frames, how="diagonal") if frames else empty
     if name in _KEYS:
         frame = frame.sort("start_ns", maintain_order=True)
     return frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(_KEYS.get(name, "activity_total_id")))
