@@ -49,6 +49,10 @@ class Illness:
     low: float
     high: float
 
+    def is_covered(self, low: float, high: float) -> bool:
+        """Return whether an interval contains the true saving of a run."""
+        return low <= self.high and self.low <= high
+
 
 @dataclass(frozen=True)
 class Program:
@@ -109,7 +113,7 @@ class Prediction:
     @property
     def is_covered(self) -> bool:
         """Whether the interval contains the true saving of a run."""
-        return self.low <= self.illness.high and self.illness.low <= self.high
+        return self.illness.is_covered(self.low, self.high)
 
 
 @dataclass
