@@ -415,6 +415,32 @@ def _escape_backticked(text: str) -> str:
     return "`".join(part if i % 2 else _escape_markdown(part) for i, part in enumerate(text.split("`")))
 
 
+def answer_scores(form: str = "") -> str:
+    """Return the table of the scores of all tools, for one kind of captures, one use of them, or all."""
+    from tests.benchmarks.answers import page
+
+    return "\n".join([*page.build_table(page.read(), lambda question: form in ("", question.form, question.seen)), ""])
+
+
+def answer_marks() -> str:
+    """Return the table of the marks for each question."""
+    from tests.benchmarks.answers import page
+
+    return "\n".join([*page.build_question_table(page.read()), ""])
+
+
+def answer_causes() -> str:
+    """Return the table of the causes that answers may name."""
+    from tests.benchmarks.answers import questions
+
+    causes = questions.read_causes()["causes"]
+    rows = [
+        (f"`{n}`", ", ".join(c["synonyms"]), _code_list(c["classes"]), _code_list(c["tables"]))
+        for n, c in causes.items()
+    ]
+    return "\n".join([*_grid(("cause", "synonyms", "classes", "tables with evidence"), rows), ""])
+
+
 def exporter_options(format_name: str) -> str:
     """Return a table of the options of an exporter."""
     rows = [(f"`{option.name}`", _escape_markdown(option.doc)) for option in registry.exporter(format_name).options]
@@ -464,6 +490,7 @@ _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
 _VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
 _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
 _WHY_GENERATORS = (why_parts, why_causes, why_changes, why_shares, why_scales, why_json)
+_ANSWER_GENERATORS = (answer_scores, answer_marks, answer_causes)
 _SERVING_GENERATORS = (kernel_categories, serving_annotations)
 _GENERATORS = (
     tables,
@@ -473,6 +500,7 @@ _GENERATORS = (
     *_RULE_GENERATORS,
     *_WHY_GENERATORS,
     *_SERVING_GENERATORS,
+    *_ANSWER_GENERATORS,
     recipe_list,
     formats,
     read_tables,

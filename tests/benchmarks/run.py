@@ -4,6 +4,8 @@
 ``SIZES=0.25,1`` million events, and with ``--memory`` of ``LIMIT_MB=400``. ``JOB=diff`` compares
 ``PAIRS=100`` pairs of runs. It takes minutes, and therefore runs only if it is named. ``JOB=why`` compares the savings
 that ``tracekit why`` predicts with true ones; ``TRUTH=FOLDER:FOLDER`` are folders with further captures.
+``JOB=answers`` scores its answers to questions about captures with known causes; ``ANSWERS=FILE:FILE`` are files with
+answers of any tool, which are scored instead.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
@@ -121,6 +123,7 @@ VIEWER = "viewer: time to the verdict, weight of pages, memory"
 GROWTH = "growth: time and memory of each command by number of events"
 PLANTED = "diff: kernels that became slower"
 WHY = "why: predicted and true savings"
+ANSWERS = "answers: causes, places, savings and refusals"
 HEADER = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
 NOTES = """
 Medians of up to {runs} runs; a job is not repeated once its runs took {budget:.0f} s.
@@ -134,7 +137,7 @@ the imports of pyarrow and polars. importtime.txt lists all imports.
 def main(part: str = "") -> int:
     """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
     jobs = [job for job in JOBS if part.casefold() in job.name.casefold()]
-    listed = (GROWTH, VIEWER, WHY, *([PLANTED] if part else []))
+    listed = (GROWTH, VIEWER, WHY, ANSWERS, *([PLANTED] if part else []))
     others = [name for name in listed if part.casefold() in name]
     if not jobs and not others:
         names = [*(job.name for job in JOBS), *listed]
@@ -178,6 +181,12 @@ def measured_lines(jobs: list[Job], others: list[str]) -> Iterator[str]:
         yield "What cures save, predicted by `tracekit why` and true, as shares of a step:"
         yield ""
         yield from module_lines("tests.benchmarks.why", *filter(None, os.environ.get("TRUTH", "").split(":")))
+        yield ""
+    if ANSWERS in others:
+        yield "Answers to questions about captures with known causes:"
+        yield ""
+        files = [*filter(None, os.environ.get("ANSWERS", "").split(":"))]
+        yield from module_lines("tests.benchmarks.answers", *(["score", *files] if files else []))
         yield ""
     installing = sum(installation_s)
     yield f"Took {time.perf_counter() - began - installing:.0f} s, and {installing:.0f} s more to install the peers."

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import sys
 import warnings
@@ -44,8 +44,9 @@ def main(command: str = "", *arguments: str) -> int:
         case ["map", tool, folder, file] if tool in MAPPINGS:
             write(Path(file), MAPPINGS[tool](asked.values(), Path(folder)))
         case ["publish"]:
-            files = sorted(path for path in page.FOLDER.glob("*.json") if path != page.SCORES)
-            page.write(score(asked, [read_answers(path) for path in files]))
+            files = [path for path in page.FOLDER.glob("*.json") if path != page.SCORES]
+            own_first = sorted(files, key=lambda path: (not path.stem.startswith("tracekit"), path.stem))
+            page.write(score(asked, [read_answers(path) for path in own_first]))
         case _:
             print(__doc__)
             return 2
@@ -54,7 +55,7 @@ def main(command: str = "", *arguments: str) -> int:
 
 def ask(asked: dict[str, Question]) -> dict[str, Any]:
     """Return the answers of ``tracekit why`` as a JSON object."""
-    return own.answer_questions(asked.values(), datetime.datetime.now(datetime.UTC).date().isoformat())
+    return own.answer_questions(asked.values(), dt.datetime.now(dt.UTC).date().isoformat())
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -76,9 +76,14 @@ def build_question_table(tools: Sequence[Mapping[str, Any]]) -> list[str]:
     asked = questions.read_questions()
     signs = {"right": "✓", "wrong": "✗", "abstained": "–", "not_run": ""}
     marks = [{(m["question"], m["kind"]): signs[m["outcome"]] for m in tool["marks"]} for tool in tools]
-    lines = ["| question | true | kinds | " + " | ".join(tool["tool"] for tool in tools) + " |", "|" + " --- |" * (3 + len(tools))]
+    lines = [
+        "| question | true | kinds | " + " | ".join(tool["tool"] for tool in tools) + " |",
+        "|" + " --- |" * (3 + len(tools)),
+    ]
     for question in asked.values():
-        true = ", ".join(f"`{i.causes[0]}`" for i in question.illnesses) or " or ".join(f"`{s}`" for s in question.statuses)
+        true = ", ".join(f"`{i.causes[0]}`" for i in question.illnesses) or " or ".join(
+            f"`{s}`" for s in question.statuses
+        )
         cells = [" ".join(filter(None, (m.get((question.id, kind), "") for kind in question.kinds))) for m in marks]
         lines.append(f"| {question.id} | {true} | {', '.join(question.kinds)} | " + " | ".join(cells) + " |")
     return lines

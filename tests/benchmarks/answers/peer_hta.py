@@ -1,11 +1,11 @@
 """The automatic answers of Holistic Trace Analysis (HTA) in the form of ``answers.schema.json``.
 
-HTA measures, and names no causes: its functions return shares of times. The rule here is generous. The critical path
-states what bounds a step. Where it can be computed, its largest share is the first statement. The temporal breakdown
-divides the time into computing, other GPU work and idle time: if the largest share is computing, the statement is that
-kernels take most of the time; if it is other work, that copies or communication do, whatever takes longer; if it is idle
-time, that the GPU waits for the host, except for gaps between kernels that were already launched ("kernel wait"). A
-straggler that HTA names is a late rank. HTA predicts no savings and names no ranges.
+HTA measures, and names no causes: its functions return shares of times. The rule here is generous. The temporal
+breakdown divides the time into computing, other GPU work and idle time. Each share of 10 % or more is a statement, the
+largest one first: computing, that kernels take the time; other work, that copies or communication do, whatever takes
+longer; idle time, that the GPU waits for the host, except for gaps between kernels that were already launched ("kernel
+wait"). Where the breakdown fails, idle time is the statement. What bounds most of the critical path follows. A
+straggler that HTA names is a late rank, and comes first. HTA predicts no savings and names no ranges.
 
 ``run_hta.py`` writes the raw output, a file ``NAME.json`` for each trace ``NAME.pt.trace.json.gz``.
 """
@@ -39,6 +39,11 @@ _BOUNDS = {
     "gpu_communication_bound": "communication",
 }
 _KERNELS = 5
+_MIN_PERCENT = 10.0
+"""Share of the time, in percent, from which on it is a statement."""
+
+_OTHERS = "others"
+"""Name under which HTA sums all further kernels."""
 
 
 def map_analyses(asked: Iterable[Question], folder: Path) -> dict[str, Any]:
@@ -50,8 +55,11 @@ def map_analyses(asked: Iterable[Question], folder: Path) -> dict[str, Any]:
             continue
         raw = json.loads(path.read_text("utf-8"))
         version = raw["version"]
-        claims = list({claim.get("cause") or claim["class"]: claim for claim in reversed(list(_read(raw)))}.values())
-        rows.append({"question": question.id, "status": "answered" if claims else "unsure", "causes": claims[::-1]})
+        claims: dict[str, dict[str, Any]] = {}
+        for claim in _read(raw):
+            claims.setdefault(claim.get("cause") or claim["class"], claim)
+        status = "answered" if claims else "unsure"
+        rows.append({"question": question.id, "status": status, "causes": list(claims.values())})
     command = "TraceAnalysis: critical_path_analysis, get_temporal_breakdown, get_idle_time_breakdown, "
     return {
         "schema": questions.SCHEMA,
@@ -69,17 +77,21 @@ def map_analyses(asked: Iterable[Question], folder: Path) -> dict[str, Any]:
 def _read(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the statements of HTA, the most important one first."""
     yield from ({"cause": "late_rank", "place": {"rank": rank}} for rank in _records(raw["stragglers"])[:1])
-    path = raw["critical_path"]
-    if path is not None and "error" not in path:
-        shares = {_BOUNDS[name]: share for name, share in path["summary"].items() if name in _BOUNDS}
-        yield _state(max(shares, key=lambda name: shares[name]), raw)
     idle = {row["idle_category"]: row["idle_time"] for row in _records(raw["idle"]) if row["idle_time"]}
     times = _records(raw["temporal"])
     if times:
         shares = {name: times[0][f"{name}_time_pctg"] for name in ("idle", "compute", "non_compute")}
-        yield from (_state(_classify(name, raw, idle), raw) for name in sorted(shares, key=lambda n: -shares[n])[:1])
+        large = [name for name in sorted(shares, key=lambda name: -shares[name]) if shares[name] >= _MIN_PERCENT]
+        yield from (_state(_classify(name, raw, idle), raw) for name in large)
     elif idle:
         yield _state(_classify("idle", raw, idle), raw)
+    path = raw["critical_path"]
+    if path is not None and "error" not in path:
+        bounds = dict.fromkeys(_BOUNDS.values(), 0.0)
+        for name, share in path["summary"].items():
+            if name in _BOUNDS:
+                bounds[_BOUNDS[name]] += share
+        yield _state(max(bounds, key=lambda kind: bounds[kind]), raw)
 
 
 def _records(value: Any) -> list[Any]:
@@ -100,5 +112,7 @@ def _classify(name: str, raw: dict[str, Any], idle: dict[str, float]) -> str:
 def _state(kind: str, raw: dict[str, Any]) -> dict[str, Any]:
     """Return a statement of a class; that on computing comes with the kernels that take most time."""
     kernels = raw["kernels"].get("kernels", []) if kind == "compute" else []
-    names = [row["name"] for row in kernels if row["kernel_type"] == "COMPUTATION"][:_KERNELS]
+    names = [row["name"] for row in kernels if row["kernel_type"] == "COMPUTATION" and row["name"] != _OTHERS][
+        :_KERNELS
+    ]
     return {"class": kind} | ({"place": {"kernels": names}} if names else {})

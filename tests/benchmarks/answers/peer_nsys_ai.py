@@ -3,8 +3,8 @@
 nsys-ai states findings, not causes. The tables below say which cause, or at least which class of causes, each kind of
 finding means. They are generous: a finding that fits a cause counts as its name, also where the text leaves it open.
 Findings with the severities "critical" and "warning" come before those with "info", which describe rather than blame,
-and otherwise stay in the order of the tool. The estimate ``headroom_ms`` counts as a saving, as a share of the window of
-its finding, and a kernel or copy that a finding points to counts as evidence.
+and otherwise stay in the order of the tool. The estimate ``headroom_ms`` counts as a saving, as a share of the window
+of its finding, and a kernel or copy that a finding points to counts as evidence.
 
 The raw output is one folder with ``NAME.diagnose.json`` from ``nsys-ai diagnose NAME.sqlite --format json`` and
 ``NAME.rcm.json`` from ``nsys-ai skill run root_cause_matcher NAME.sqlite --format json``, each with what was printed to
@@ -117,7 +117,9 @@ def _map(
 ) -> dict[str, Any]:
     rows = []
     for question in asked:
-        paths = [folder / f"{Path(capture).name.removesuffix('.nsys-rep')}.{kind}.json" for capture in question.captures]
+        paths = [
+            folder / f"{Path(capture).name.removesuffix('.nsys-rep')}.{kind}.json" for capture in question.captures
+        ]
         if question.form == "nsys" and all(path.exists() for path in paths):
             answer = _answer(paths, read, question.statuses)
             _add_evidence(answer, question)
@@ -188,7 +190,8 @@ def _read_findings(report: Any) -> Iterator[dict[str, Any]]:
         if meaning is None:
             continue
         kernel = next(
-            (e["values"][key] for e in finding.get("evidence", ()) for key in ("kernel_name",) if key in e["values"]), None
+            (e["values"][key] for e in finding.get("evidence", ()) for key in ("kernel_name",) if key in e["values"]),
+            None,
         )
         quoted = re.search(r"Kernel '(.+?)' ", finding["note"])
         name = kernel or (quoted[1] if quoted else None)

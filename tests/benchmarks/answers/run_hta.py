@@ -1,7 +1,7 @@
 """Run the automatic analyses of HolisticTraceAnalysis on one trace: ``python run_hta.py TRACE OUT.json``.
 
-It runs in an environment with ``HolisticTraceAnalysis==0.5.0`` and ``pandas<3``, without tracekit. An analysis that fails
-is stored with its error.
+It runs in an environment with ``HolisticTraceAnalysis==0.5.0`` and ``pandas<3``, without tracekit. An analysis that
+fails is stored with its error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(trace: str, out: str) -> int:
 def _try(function: Callable[[TraceAnalysis], Any], analysis: TraceAnalysis) -> Any:
     try:
         return function(analysis)
-    except Exception as error:  # noqa: BLE001: whatever fails is reported
+    except Exception as error:  # noqa: BLE001 - whatever fails is reported
         return {"error": f"{type(error).__name__}: {error}"[:300]}
 
 

@@ -31,10 +31,10 @@ LISTED = 5
 class Capture(Protocol):
     """What is looked up in a capture: rows, and the time of ranges."""
 
-    def count_missing(self, table: str, ids: Iterable[int]) -> int:
+    def count_missing(self, table: str, ids: Iterable[int], /) -> int:
         """Return how many ids a table lacks."""
 
-    def measure_overlap(self, windows: Iterable[tuple[int, int]], ranges: Iterable[str]) -> float:
+    def measure_overlap(self, windows: Iterable[tuple[int, int]], ranges: Iterable[str], /) -> float:
         """Return the share of some intervals of time that lies in ranges with one of some names."""
 
 
@@ -148,13 +148,14 @@ def _score_saving(question: Question, claims: tuple[Claim, ...]) -> Mark:
         return Mark(question.id, "saving", "abstained", {"missed": float(len(savings) - len(figures))})
     outcome = "right" if abs(savings[0][1].likely - savings[0][0].saving) <= question.tolerance else "wrong"
     means = {
-        name: statistics.fmean(f[name] for f in figures if name in f) for name in sorted({n for f in figures for n in f})
+        name: statistics.fmean(f[name] for f in figures if name in f)
+        for name in sorted({n for f in figures for n in f})
     }
     return Mark(question.id, "saving", outcome, means | {"missed": float(len(savings) - len(figures))})
 
 
 def _measure(illness: Illness, saving: Any) -> dict[str, float]:
-    """Return the error of a saving, and for an interval whether it covers a run, and its score: the lower, the better."""
+    """Return the error of a saving, and for an interval whether it covers a run, its width and its score."""
     figures = {"error": abs(saving.likely - illness.saving)}
     if saving.low is not None and saving.high is not None:
         missed = max(illness.low - saving.high, saving.low - illness.high, 0.0)
@@ -172,7 +173,7 @@ def _score_together(question: Question, answer: Answer) -> Mark:
 
 
 def _score_refusal(question: Question, answer: Answer) -> Mark:
-    """The status has to be right. Where a cause is unknowable, doubt about the first one, or its name, is right, too."""
+    """The status has to be right. Where a cause is unknowable, its name or doubt is right, too."""
     alarms = [claim for claim in answer.claims[:LISTED] if is_alarm(claim)]
     first = answer.claims[0] if answer.claims else None
     if question.is_unknowable:
@@ -194,7 +195,9 @@ def is_alarm(claim: Claim) -> bool:
     """
     if not claim.is_sure or (claim.saving is not None and claim.saving.likely < HEALTHY):
         return False
-    return claim.classes != ("compute",) if claim.cause is None else claim.cause not in questions.read_causes()["healthy"]
+    return (
+        claim.classes != ("compute",) if claim.cause is None else claim.cause not in questions.read_causes()["healthy"]
+    )
 
 
 def _score_evidence(question: Question, answer: Answer, capture: Capture) -> Iterator[Mark]:
@@ -204,7 +207,9 @@ def _score_evidence(question: Question, answer: Answer, capture: Capture) -> Ite
         yield Mark(question.id, "evidence", "abstained")
         return
     resolved = all(ids and not capture.count_missing(table, ids) for table, ids in claim.evidence)
-    tables = questions.get_tables(claim.cause) if claim.cause is not None else questions.get_class_tables(claim.classes[0])
+    tables = (
+        questions.get_tables(claim.cause) if claim.cause is not None else questions.get_class_tables(claim.classes[0])
+    )
     grounded = all(table in tables for table, _ in claim.evidence)
     figures = {"resolved": float(resolved), "grounded": float(grounded)}
     yield Mark(question.id, "evidence", "right" if resolved and grounded else "wrong", figures)
