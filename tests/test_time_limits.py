@@ -258,7 +258,7 @@ def test_exporters_write_accepted_times_exactly(format_name: str, start: int, en
 @pytest.mark.parametrize(("start", "end"), [(9, 5), (5, 5)])
 def test_files_with_odd_intervals(format_name: str, start: int, end: int, tmp_path: Path) -> None:
     with tk.load(WRITERS[format_name](tmp_path, start, end), cache=False) as trace:
-        expected = "1 rows of the table kernels end before they start"
+        expected = "1 row of the table kernels ends before it starts"
         with pytest.warns(TracekitWarning, match=expected) if end < start else contextlib.nullcontext():
             assert trace.count("kernels") == trace.table("kernels").num_rows
         rows = trace.frame("kernels").filter(pl.col("start_ns") == start, pl.col("end_ns") == end).collect()

@@ -131,6 +131,23 @@ def create_choices_hint(
     return choices.create_hint(plural_noun, known_names, unknown_name, quoted=quoted)
 
 
+def format_count(
+    number: int, noun: str, rest: str = "", rest_of_one: str | None = None, *, plural: str | None = None
+) -> str:
+    """Format a number of things, such as ``1 event`` and ``1,234 events``, and what follows in the same number.
+
+    Args:
+        number: The number.
+        noun: The noun in the singular.
+        rest: What follows the noun in the plural, such as ``do not match``.
+        rest_of_one: What follows it in the singular, such as ``does not match``, if it differs.
+        plural: The noun in the plural, if it has not only a further s.
+    """
+    shown = f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+    follows = rest_of_one if number == 1 and rest_of_one is not None else rest
+    return f"{shown} {follows}" if follows else shown
+
+
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning``. If a path is passed, the message begins with the path."""
     text = to_printable(remove_secrets(message))

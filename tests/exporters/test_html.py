@@ -145,7 +145,7 @@ def page(amp: tk.Trace, tmp_path_factory: pytest.TempPathFactory) -> Page:
 def test_tables_have_the_numbers_of_the_reports(amp: tk.Trace, page: Page) -> None:
     reports = {
         "Kernels": "cuda_gpu_kern_sum",
-        "CUDA API calls": "cuda_api_sum",
+        "API calls": "cuda_api_sum",
         "Idle time by cause": "gpu_idle_causes",
         "NVTX ranges (first 50 of 1,513 rows)": "nvtx_sum",
     }
@@ -231,7 +231,7 @@ def test_the_warm_up_is_left_out_and_the_page_says_so(page: Page) -> None:
 
 
 WHOLE_CAPTURE = [
-    *("Utilization over time", "Kernels", "Queues of the streams", "CUDA API calls", "Memory copies", "NVTX ranges"),
+    *("Utilization over time", "Kernels", "Queues of the streams", "API calls", "Memory copies", "NVTX ranges"),
 ]
 
 

@@ -243,9 +243,7 @@ def test_rows_that_end_before_they_start_are_told_once() -> None:
     table = pa.table({"start_ns": [1, 5, 9], "end_ns": [2, 4, 9], "name": ["a", "b", "c"]})
     layer = recorded({"kernels": table})
     read_chunks(layer, "kernels", ["end_ns"])
-    with pytest.warns(
-        TracekitWarning, match="^memory: 1 rows of the table kernels end before they start; they are kept"
-    ):
+    with pytest.warns(TracekitWarning, match="^memory: 1 row of the table kernels ends before it starts; it is kept"):
         read_chunks(layer, "kernels", ["start_ns"])
     assert read_chunks(layer, "kernels", ["start_ns", "end_ns", "name"]).num_rows == 3
 

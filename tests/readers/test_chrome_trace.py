@@ -251,7 +251,7 @@ def test_what_is_skipped_is_stated(tmp_path: Path) -> None:
     bad = [slice_("X", 1, "no duration"), slice_("X", 1, "negative", dur=-1), slice_("B", 1e300), {"ph": "i"}]
     with pytest.warns(TracekitWarning, match="4 events have no valid time or duration"):
         assert tk.load(save(tmp_path, good, *bad)).count("nvtx_ranges") == 1
-    with pytest.warns(TracekitWarning, match=r"is truncated \(its JSON is incomplete\): 1 complete events were read"):
+    with pytest.warns(TracekitWarning, match=r"is truncated \(its JSON is incomplete\): 1 complete event was read"):
         tk.load(save(tmp_path, text=f'{{"traceEvents": [{json.dumps(good)}, {{"ph"'))
     path = tmp_path / "made.json.gz"
     path.write_bytes(gzip.compress(json.dumps([good] * 100).encode())[:-9])

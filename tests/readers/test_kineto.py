@@ -284,7 +284,7 @@ BROKEN = {
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 def test_an_event_that_breaks_json_is_left_out(tmp_path: Path, broken: str) -> None:
     path = written(tmp_path, trace([op("first"), broken, op("last"), op("very last")]))
-    with pytest.warns(tk.TracekitWarning, match="1 events or metadata members are not valid JSON and were skipped"):
+    with pytest.warns(tk.TracekitWarning, match="1 event or metadata member is not valid JSON and was skipped"):
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", "last", "very last"]
 
@@ -317,7 +317,7 @@ def test_quotes_in_names_are_repaired(
 def test_an_event_that_is_invalid_after_its_name_was_repaired_is_left_out(tmp_path: Path) -> None:
     broken = '{"ph": "X", "cat": "cpu_op", "name": "a"b", "s": "a"b", "pid": 1, "tid": 2, "ts": 1, "dur": 1}'
     path = written(tmp_path, trace([op("first"), broken, op("last")]))
-    skipped = "1 events or metadata members are not valid JSON and were skipped"
+    skipped = "1 event or metadata member is not valid JSON and was skipped"
     with pytest.warns(tk.TracekitWarning, match="1 names contained"), pytest.warns(tk.TracekitWarning, match=skipped):
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", "last"]
@@ -357,7 +357,7 @@ def test_texts_are_repaired_and_counted(tmp_path: Path, raw: bytes, expected: st
     if what is None:
         loaded = tk.load(path)
     else:
-        with pytest.warns(tk.TracekitWarning, match=f"1 strings contained invalid {what} and were repaired"):
+        with pytest.warns(tk.TracekitWarning, match=f"1 string contained invalid {what} and was repaired"):
             loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == [expected]
 

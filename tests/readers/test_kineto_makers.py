@@ -434,7 +434,7 @@ def test_arguments_of_a_file_that_does_not_escape_backslashes(tmp_path: Path) ->
     text = named([r"a\path"]).replace(
         '"dur": 2.25}', r'"dur": 2.25, "args": {"file": "C:\new\torch.py", "q": "\"x\""}}'
     )
-    with pytest.warns(TracekitWarning, match="1 strings contained invalid escapes"):
+    with pytest.warns(TracekitWarning, match="1 string contained invalid escapes and was repaired"):
         loaded = tk.load(written(tmp_path, text))
     with loaded:
         payload = loaded["nvtx_ranges"]["payload_text"].to_pylist()[0]

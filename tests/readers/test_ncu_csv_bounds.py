@@ -182,11 +182,11 @@ def test_tables_with_the_same_columns_are_read_together_as_one_by_one(
         "_convert_and_collect_batch",
         lambda self, p, t, n: (batches.append(len(p)), read(self, p, t, n)),
     )
-    with pytest.warns(tk.TracekitWarning, match="1 rows do not match"):
+    with pytest.warns(tk.TracekitWarning, match="1 row does not match the header of its table and was skipped"):
         together = tk.load(path, "ncu-csv")
     assert batches == [20, 2, 20]
     monkeypatch.setattr(rows, "BATCH_BYTES", 1)
-    with pytest.warns(tk.TracekitWarning, match="1 rows do not match"):
+    with pytest.warns(tk.TracekitWarning, match="1 row does not match the header of its table and was skipped"):
         alone = tk.load(path, "ncu-csv")
     assert len(batches) == 3 + 42
     assert together.count("ncu_launches") > 40

@@ -153,7 +153,7 @@ def test_rows_with_too_many_cells_are_skipped_with_a_warning(tmp_path: Path) -> 
     data = save("ncu_details.csv").splitlines(keepends=True)
     data[3] = data[3].rstrip() + b",more,more\n"
     path.write_bytes(b"".join(data) + b",,,\n")
-    with pytest.warns(TracekitWarning, match="1 rows do not match the header of their table and were skipped"):
+    with pytest.warns(TracekitWarning, match="1 row does not match the header of its table and was skipped"):
         assert len(tables(path)["ncu_metrics"]) in (623, 624)
 
 

@@ -82,7 +82,7 @@ def test_numbers_may_be_strings_and_unsigned(tmp_path: Path) -> None:
 
 
 def test_a_file_without_strings_or_threads_is_read(tmp_path: Path) -> None:
-    with pytest.warns(TracekitWarning, match="1 rows of nvtx_marks refer to strings that the file lacks"):
+    with pytest.warns(TracekitWarning, match="1 row of nvtx_marks refers to strings that the file lacks"):
         assert frame(write(tmp_path / "a.json", create_mark(TextId=3)), "nvtx_marks")["name"].to_list() == [None]
     assert frame(write(tmp_path / "b.json", {"data": []}), "kernels").height == 0
 

@@ -175,7 +175,7 @@ def test_events_are_not_searched_without_a_schema_of_that_name(
 
 def test_strings_that_are_missing(tmp_path: Path) -> None:
     path = export(tmp_path, "DELETE FROM StringIds WHERE id = 3")
-    with tk.load(path) as trace, pytest.warns(tk.TracekitWarning, match="1 rows of stacks refer to strings"):
+    with tk.load(path) as trace, pytest.warns(tk.TracekitWarning, match="1 row of stacks refers to strings"):
         assert trace["stacks"]["symbol"].to_pylist() == ["<module>", "main", None, "main"]
 
 

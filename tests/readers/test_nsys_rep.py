@@ -256,7 +256,7 @@ def test_repeated_fields_and_any_order_are_understood(tmp_path: Path) -> None:
 def test_text_that_is_not_utf8_is_repaired_and_counted(tmp_path: Path) -> None:
     made = event(59, 102, (1, 59), (2, 1), (7, b"caf\xe9"), (9, 1 << 48), (10, 2))
     capture = written(tmp_path, Parts([made]).pack())
-    with pytest.warns(TracekitWarning, match="1 strings of NVTX_EVENTS.text are not UTF-8: invalid bytes are replaced"):
+    with pytest.warns(TracekitWarning, match="1 string of NVTX_EVENTS.text is not UTF-8: invalid bytes are replaced"):
         assert rows(capture, "nvtx_ranges", "name") == [("caf\ufffd",)]
 
 

@@ -47,7 +47,8 @@ def said(trace: tk.Trace, *tables: str) -> list[str]:
 
 
 def left_out(number: int, what: str, tables: str = "api_calls and osrt_calls") -> str:
-    return f"{number} unknown or incomplete events were skipped ({what}), but may belong to {tables}"
+    events = "1 unknown or incomplete event was" if number == 1 else f"{number:,} unknown or incomplete events were"
+    return f"{events} skipped ({what}), but may belong to {tables}"
 
 
 def test_calls_with_a_chain_are_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

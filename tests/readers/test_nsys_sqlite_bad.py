@@ -438,17 +438,17 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
         "UPDATE META_DATA_EXPORT SET value = CAST(x'3132ff' AS TEXT) WHERE name = 'EXPORT_PRODUCT_VERSION'",
     )
     with pytest.warns(
-        TracekitWarning, match="1 strings of META_DATA_EXPORT.value are not UTF-8: invalid bytes are replaced"
+        TracekitWarning, match="1 string of META_DATA_EXPORT.value is not UTF-8: invalid bytes are replaced"
     ):
         trace = tk.load(path)
-    with pytest.warns(TracekitWarning, match="1 strings of StringIds.value are not UTF-8: invalid bytes are replaced"):
+    with pytest.warns(TracekitWarning, match="1 string of StringIds.value is not UTF-8: invalid bytes are replaced"):
         assert trace["kernels"]["short_name"][0].as_py() == "�A�"
     with pytest.warns(
         TracekitWarning, match=r"\d+ strings of NVTX_EVENTS.text are not UTF-8: invalid bytes are replaced"
     ):
         assert set(trace["nvtx_ranges"]["name"].to_pylist()) == {"A�("}
     with pytest.warns(
-        TracekitWarning, match="1 strings of TARGET_INFO_GPU.name are not UTF-8: invalid bytes are replaced"
+        TracekitWarning, match="1 string of TARGET_INFO_GPU.name is not UTF-8: invalid bytes are replaced"
     ):
         assert trace.devices["name"][0] == "�"
     assert trace.info["tool_version"] == "12�"

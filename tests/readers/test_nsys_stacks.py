@@ -108,7 +108,7 @@ def test_fields_between_frames_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_a_frame_without_strings_has_no_names(tmp_path: Path) -> None:
-    with pytest.warns(tk.TracekitWarning, match="1 rows of stacks refer to strings that the file lacks"):
+    with pytest.warns(tk.TracekitWarning, match="1 row of stacks refers to strings that the file lacks"):
         made, _ = stacks(tmp_path, sample(1, frame(77, 16)), sample(2, (4, b"")))
     assert [row[3:] for row in made] == [(None, "app", 16), (None, None, None)]
 

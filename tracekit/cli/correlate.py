@@ -23,6 +23,7 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import STDOUT, open_output_path, print_message, print_recorded_warnings, show_progress_bar
+from tracekit.errors import format_count
 
 if TYPE_CHECKING:
     from tracekit.cli.options import CapturePath, RollUpOptions, Select, TraceOrSet
@@ -152,7 +153,7 @@ def _describe_ncu_matches(trace: Trace) -> str:
     percent = f"{100 * matched / total:.1f}%" if total else "none"
     return (
         f"Nsight Compute: {matched:,} of {total:,} kernels have metrics ({percent}){by_kind}; "
-        f"{unmatched:,} results match no kernel"
+        f"{format_count(unmatched, 'result', 'match', 'matches')} no kernel"
     )
 
 
@@ -162,4 +163,4 @@ def _describe_correlation(trace: TraceOrSet) -> str:
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))
     layers = rows - trace.table("kernels", ["capture_path"])["capture_path"].null_count
     in_layers = f", {layers:,} in a layer of a CUDA graph" if layers else ""
-    return f"{rows:,} kernels, {calls:,} with an API call, {ranges:,} in an NVTX range{in_layers}"
+    return f"{format_count(rows, 'kernel')}, {calls:,} with an API call, {ranges:,} in an NVTX range{in_layers}"

@@ -25,6 +25,7 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import print_message
 from tracekit.cli.reports import compute_max_rows_per_report, format_limit_help
+from tracekit.errors import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -344,7 +345,7 @@ def _format_introduction(diff: Diff) -> Iterator[str]:
     yield verdict
     for name, side in (("A", diff.a), ("B", diff.b)):
         facts = [side.facts[f] for f in ("gpus", "tool", "tool_version", "export_version") if f in side.facts]
-        yield f"{name}: {', '.join([f'{side.iterations:,} iterations', *facts])}"
+        yield f"{name}: {', '.join([format_count(side.iterations, 'iteration'), *facts])}"
     yield from notes
 
 
@@ -365,7 +366,7 @@ def _format_kind_heading(diff: Diff, kind: str) -> str:
         return f"# {KINDS[kind].title}: {counts}"
     before, after = totals
     percent = f" ({(after - before) * 100 / before:+.2f} %)" if before else ""
-    base = " per iteration" if diff.is_per_iteration else ""
+    base = " per iteration" if diff.is_per_iteration and kind != "iterations" else ""
     return f"# {KINDS[kind].title}{base}: {before:,} ns in A, {after:,} ns in B{percent}; {counts}"
 
 

@@ -14,9 +14,10 @@ from tracekit.errors import TracekitError
 from tracekit.registry.absence import Absence, State
 from tracekit.registry.notices import RecordedWarning, explain_missing_gpu_work, format_notices, list_recorded_warnings
 from tracekit.sets.paths import expand_paths, warn_about_unreadable
+from tracekit.text.makers import is_without_cuda, list_makers_of_capture, name_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tracekit.cli.options import CapturePath
     from tracekit.trace import Trace
@@ -76,7 +77,9 @@ def collect_metadata(trace: Trace) -> dict[str, Any]:
 
     view = get_trace_view(trace)
     missing = explain_missing_gpu_work(view)
-    devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
+    devices = trace.devices.select(
+        "device_id", "name", "chip", "compute_major", "compute_minor", "sm_count", "memory_bytes"
+    )
     span = trace.span()
     counts = {name: n for name, n in trace.count_all().items() if n}
     return {
@@ -145,7 +148,8 @@ def format_metadata(metadata: dict[str, Any]) -> Iterator[str]:
     if metadata.get("results"):
         named["results"] = _describe_ncu_results(metadata)
     named |= {"pages": metadata.get("pages"), "runs": metadata.get("runs")}
-    named |= {f"GPU {d['device_id']}": _describe_device(d) for d in metadata["devices"]}
+    makers = list_makers_of_capture(metadata, metadata["devices"])
+    named |= {f"GPU {d['device_id']}": _describe_device(d, makers) for d in metadata["devices"]}
     named |= {name: "1 row" if n == 1 else f"{n:,} rows" for name, n in metadata["rows"].items()}
     nonempty = {name: text for name, text in named.items() if text}
     width = max(map(len, nonempty))
@@ -200,13 +204,22 @@ def _format_ms(ns: int) -> str:
     return f"{sign}{ns // 1_000_000:,}.{ns % 1_000_000 // 1000:03d}"
 
 
-def _describe_device(device: dict[str, Any]) -> str:
-    """Return the name, compute capability, number of SMs and memory of a GPU in one line."""
-    capability = (
-        ""
-        if device["compute_major"] is None
-        else f", compute capability {device['compute_major']}.{device['compute_minor']}"
-    )
-    sms = "" if device["sm_count"] is None else f", {device['sm_count']} SMs"
-    memory = f", {device['memory_bytes'] // (1 << 20):,} MiB" if device["memory_bytes"] else ""  # nsys of 2020 writes 0
-    return f"{device['name'] or 'unnamed'}{capability}{sms}{memory}"
+def _describe_device(device: dict[str, Any], makers: Sequence[str]) -> str:
+    """Return the name, compute capability or chip, number of multiprocessors and memory of a GPU in one line.
+
+    Args:
+        device: A row of ``devices``.
+        makers: The makers of the GPUs of the capture, or nothing if they are unknown.
+    """
+    is_cuda = not is_without_cuda(makers)
+    name = device["name"] or (name_gpu(None, device["chip"], makers) if makers else "unnamed")
+    parts = [name]
+    if is_cuda and device["compute_major"] is not None:
+        parts.append(f"compute capability {device['compute_major']}.{device['compute_minor']}")
+    if not is_cuda and device["chip"] and device["chip"] != name:
+        parts.append(device["chip"])
+    if device["sm_count"] is not None:
+        parts.append(f"{device['sm_count']} {'SMs' if is_cuda else 'compute units'}")
+    if device["memory_bytes"]:  # nsys of 2020 writes 0
+        parts.append(f"{device['memory_bytes'] // (1 << 20):,} MiB")
+    return ", ".join(parts)

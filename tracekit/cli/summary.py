@@ -13,10 +13,11 @@ from tracekit.cli.options import input_options, inputs_argument, jobs_option, lo
 from tracekit.cli.output import list_step_notes, open_output_page, show_progress_bar
 from tracekit.cli.why import format_explanation
 from tracekit.errors import convert_to_printable_path
-from tracekit.registry.absence import format_row_count
+from tracekit.registry.absence import format_class, format_row_count
 from tracekit.registry.notices import explain_missing_advice, list_notices
 from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
 from tracekit.text.explanations import KERNELS_TITLE
+from tracekit.text.makers import list_makers_of_capture, name_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,19 @@ MAX_RANKS = 10
 _INDENT = "     "
 COUNTED: tuple[TableName, ...] = (
     *schemas.list_tables("activity"),
-    *("api_calls", "nvtx_ranges", "osrt_calls", "ncu_launches", "ncu_rules", "ops", "graph_nodes", "scalars"),
+    *(
+        "allocator_events",
+        "communication_calls",
+        "activity_totals",
+        "api_calls",
+        "nvtx_ranges",
+        "osrt_calls",
+        "ncu_launches",
+        "ncu_rules",
+        "ops",
+        "graph_nodes",
+        "scalars",
+    ),
 )
 """Tables whose rows are counted by name."""
 
@@ -169,7 +182,9 @@ def _describe_capture(trace: Trace) -> Iterator[str]:
 
 def _describe_capture_briefly(trace: Trace) -> Iterator[str]:
     """Yield the format, the GPUs, the numbers of rows, and the steps of a capture."""
-    names = [name or "unknown GPU" for name in trace.devices["name"]]
+    devices = trace.devices.select("name", "chip").to_dicts()
+    makers = list_makers_of_capture(trace.info, devices)
+    names = [name_gpu(device["name"], device["chip"], makers) for device in devices]
     gpus = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
     yield "  " + ", ".join([trace.format or "tables", *gpus])
     yield from _describe_rows(trace, {name: n for name, n in trace.count_all().items() if n})
@@ -190,7 +205,7 @@ def _describe_rows(trace: Trace, rows: Mapping[str, int]) -> Iterator[str]:
 
 def _describe_undecoded(trace: Trace) -> str:
     """Return the numbers of the events that are recorded but not decoded, by class of event, in one line."""
-    counts = [f"{undecoded.count:,} of {name}" for name, undecoded in trace.undecoded.items()]
+    counts = [format_class(name, undecoded.count) for name, undecoded in trace.undecoded.items()]
     return ", ".join(counts[:MAX_FINDINGS]) + ", …" * (len(counts) > MAX_FINDINGS)
 
 

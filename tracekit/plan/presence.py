@@ -15,23 +15,25 @@ if TYPE_CHECKING:
 
     Time = tuple[int | None, int | None]
 
-_TIMES = ("start_ns", "end_ns", "timestamp_ns")
+_TIMES = ("start_ns", "end_ns", "timestamp_ns", "created_ns", "end_seen_ns")
+_OTHER_TIMED = ("allocator_events", "communication_calls", "counters", "memory_events", "nvtx_marks")
+"""Further tables with events of the program, which captures of some profilers consist of."""
 
 
 def find_time_span(view: TraceView, tables: Sequence[str] | None = None) -> tuple[int, int] | None:
     """Return the earliest and the latest time in the given tables, in ns. Return None if the tables have no rows.
 
-    The default tables are activities, API calls, NVTX ranges, calls of the OS runtime and events of allocators.
+    The default tables are activities, API calls, NVTX ranges, calls of the OS runtime, and the tables ``_OTHER_TIMED``.
     """
     import polars as pl
 
-    tables = (*schemas.list_tables("event"), "allocator_events") if tables is None else tables
+    tables = (*schemas.list_tables("event"), *_OTHER_TIMED) if tables is None else tables
     columns = {name: [c for c in _TIMES if c in view.tables.schema(name).names] for name in tables}
     prefetch(view.tables, columns)
     ends = []
     for name, times in columns.items():
         if count_rows(view.tables, name):
-            low, high = pl.col(times[0]).min(), pl.max_horizontal(times).max()
+            low, high = pl.min_horizontal(times).min(), pl.max_horizontal(times).max()
             ends.append(scan_table(view.tables, name).select(low=low, high=high).collect())
     if not ends:
         return None

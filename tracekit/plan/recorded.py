@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from tracekit import registry, schemas
-from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, warn
+from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, format_count, warn
 from tracekit.plan.sources import InMemory, OpenedFile
 from tracekit.registry.absence import describe_undecoded
 from tracekit.registry.interface import Undecoded
@@ -129,6 +129,12 @@ class RecordedTables(CachedTables):
     def format(self) -> str:
         """Name of the format of the file, or ``memory`` for tables in memory."""
         return self.origin.format
+
+    @property
+    def tool(self) -> str:
+        """The tool that recorded the capture, or an empty string if it is unknown."""
+        rows = read_chunks(self, "capture_info", ["name", "value"]).to_pylist()
+        return next((row["value"] or "" for row in rows if row["name"] == "tool"), "")
 
     def can_contain(self, name: str) -> bool:
         """Return whether files in this format can contain rows of a table."""
@@ -351,6 +357,5 @@ class RecordedTables(CachedTables):
         self._checked.add(name)
         if shortest < 0:
             negative = pc.sum(pc.less(durations, 0)).as_py()
-            warn(
-                f"{negative} rows of the table {name} end before they start; they are kept as recorded", path=self.path
-            )
+            end = "ends before it starts; it is" if negative == 1 else "end before they start; they are"
+            warn(f"{format_count(negative, 'row')} of the table {name} {end} kept as recorded", path=self.path)

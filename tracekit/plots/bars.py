@@ -348,13 +348,13 @@ def draw_top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def draw_api_calls(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the total time of the calls of CUDA API functions as horizontal bars.
+    """Draw the total time of the calls of API functions as horizontal bars.
 
     Args:
         calls: One row per function, longest first, with the columns ``name``, ``time_ns``, ``count`` and ``percent``.
         dark: Whether to use the dark template.
     """
-    return _draw_bars_by_name(calls, "calls", dark=dark, title="CUDA API calls by time", x_title="Time in calls")
+    return _draw_bars_by_name(calls, "calls", dark=dark, title="API calls by time", x_title="Time in calls")
 
 
 def _draw_bars_by_name(rows: pl.DataFrame, count_noun: str, *, dark: bool, title: str, x_title: str) -> Figure:

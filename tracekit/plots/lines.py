@@ -193,6 +193,22 @@ def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Fig
     return drawn.update_yaxes(range=[0, 100])
 
 
+def _extend_to_last_change(changes: pl.DataFrame, end: Any) -> pl.DataFrame:
+    """Return the changes of one kind of memory, which stays in use until the last change of any kind."""
+    last = changes.tail(1)
+    if last["timestamp_ns"].item() == end:
+        return changes
+    used = pl.col("used_bytes")
+    still = last.with_columns(
+        timestamp_ns=pl.lit(end, pl.Int64),
+        min_bytes=used,
+        max_bytes=used,
+        maximum_ns=pl.lit(end, pl.Int64),
+        sample_count=pl.lit(1, last["sample_count"].dtype),
+    )
+    return pl.concat([changes, still.select(changes.columns)])
+
+
 def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the memory in use over time, with one line per device and kind of memory, and a marker at each peak.
 
@@ -207,7 +223,8 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
     factor, unit = choose_time_unit(changes["timestamp_ns"])
     byte_factor, byte_name = choose_byte_unit(changes["max_bytes"])
     lines: list[Any] = []
-    for nth, rows in enumerate(changes.partition_by("device_id", "memory_kind", maintain_order=True)):
+    for nth, own in enumerate(changes.partition_by("device_id", "memory_kind", maintain_order=True)):
+        rows = _extend_to_last_change(own, changes["timestamp_ns"].max())
         name = f"GPU {rows['device_id'][0]}: {format_short_label(rows['memory_kind'][0])}"
         hover = [
             f"{name}<br>{format_bytes(used)}<br>at {format_integer(time)} ns"
@@ -248,7 +265,7 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark=dark,
         title="Memory in use",
         x_title=f"Time since the start of the capture ({unit})",
-        y_title=f"Allocated ({byte_name})",
+        y_title=f"In use ({byte_name})",
     )
     drawn.update_layout(showlegend=True, legend_y=-0.25)
     return drawn.update_yaxes(rangemode="tozero")

@@ -5,6 +5,7 @@ All commands, pages and warnings take their sentences from this module.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -16,6 +17,7 @@ from tracekit.text import to_printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 COMPUTED_TABLES: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("ops", "op_instances", "iterations", "group_nodes"), schemas.list_tables("kernel")),
     "nvtx_projections": ("nvtx_ranges", *schemas.list_tables("kernel")),
@@ -34,6 +36,17 @@ _UNTOLD = {
     )
 }
 """Why no GPU work can be told from other events in a format, and what to do instead."""
+_BETTER_FILES = {
+    "rocprof": "record the program with rocprofv3 --sys-trace, whose files tracekit reads with their kernels",
+    "rocmProfileData": "read the database (.rpd) from which the trace was written, which contains the kernels",
+}
+"""What to read instead of the Chrome trace of a tool."""
+_PREPOSITION = re.compile(r" (?:without|of|with|between|that) ")
+"""A word that follows the noun in the name of a class of events."""
+_PLURAL = re.compile(r"ies\Z|(?<=[a-rt-z])s\Z")
+"""The end of a noun in the plural."""
+_NSYS = re.compile(r"NVIDIA Nsight\b")
+"""Regular expression for the start of the tools whose commands the declared tables contain."""
 _EXPORT_OF_NSYS = "export the report with nsys export --type sqlite, and load the export"
 
 
@@ -138,6 +151,11 @@ class RecordedCapture(Protocol):
         """Name of the format of the capture."""
         ...
 
+    @property
+    def tool(self) -> str:
+        """The tool that recorded the capture, or an empty string if it is unknown."""
+        ...
+
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of recorded rows of each table, by table name, without any selection."""
         ...
@@ -178,7 +196,7 @@ def explain_missing_rows(
     if not any(map(capture.can_contain, listed)) or not {*impossible}.isdisjoint(required):
         return Absence(State.NOT_APPLICABLE, _describe_format(capture, impossible))
     unrecorded = [table for table in empty if table not in impossible and not _was_recording(capture, table)]
-    hint = create_recording_hint(unrecorded, capture.format)
+    hint = create_recording_hint(unrecorded, capture.format, capture.tool)
     missing = unrecorded if len(empty) == len(listed) else [table for table in unrecorded if table in set(required)]
     if missing:
         return Absence(State.NOT_RECORDED, f"no {_join(missing)} {_choose_verb(missing)} recorded", hint)
@@ -196,7 +214,8 @@ def _explain_undecoded(capture: RecordedCapture, empty: Sequence[str]) -> Absenc
         hint = _EXPORT_OF_NSYS if capture.format == "nsys-rep" else None
         return Absence(State.NOT_DECODED, describe_undecoded(undecoded), hint)
     if capture.format in _UNTOLD and not {*empty}.isdisjoint(schemas.list_tables("activity")):
-        return Absence(State.NOT_DECODED, *_UNTOLD[capture.format])
+        reason, hint = _UNTOLD[capture.format]
+        return Absence(State.NOT_DECODED, reason, _BETTER_FILES.get(capture.tool, hint))
     return None
 
 
@@ -227,7 +246,7 @@ def describe_undecoded(undecoded: Mapping[str, EventCount]) -> str:
     The classes with the most events come first. The events of all but ``MAX_CLASSES`` classes are summed up.
     """
     counts = dict(sorted(((name, size.count) for name, size in undecoded.items()), key=lambda item: -item[1]))
-    listed = [_format_class(name, count) for name, count in list(counts.items())[:MAX_CLASSES]]
+    listed = [format_class(name, count) for name, count in list(counts.items())[:MAX_CLASSES]]
     if others := list(counts.values())[MAX_CLASSES:]:
         listed.append(f"{sum(others):,} events of {len(others):,} other classes")
     *first, last = listed
@@ -237,31 +256,63 @@ def describe_undecoded(undecoded: Mapping[str, EventCount]) -> str:
     return f"{joined} {verb} recorded, but tracekit does not decode {them}"
 
 
-def _format_class(name: str, count: int) -> str:
-    """Return the number of events of a class, which is the name of a table of an export, a category or a phrase."""
+def format_class(name: str, count: int) -> str:
+    """Return the number of events of a class, which is the name of a table of an export, a category or a phrase.
+
+    A phrase is a noun in the singular or in the plural, and what follows it: ``sample without its time`` or
+    ``arguments of API calls``.
+    """
     shown = name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}…"
     if shown.isupper() and "_" in shown:
         return f"{count:,} {'row' if count == 1 else 'rows'} of {shown}"
-    noun, preposition, rest = shown.partition(" of " if shown.startswith("generic event") else " without ")
-    if noun and preposition:
-        return f"{count:,} {noun}{'' if count == 1 else 's'}{preposition}{rest}"
     if shown.startswith("without "):
         return f"{count:,} {'event' if count == 1 else 'events'} {shown}"
+    preposition = _PREPOSITION.search(shown)
+    noun, rest = (shown[: preposition.start()], shown[preposition.start() :]) if preposition else (shown, "")
+    if _PLURAL.search(noun):
+        return f"{count:,} {_PLURAL.sub(_convert_to_singular, noun) if count == 1 else noun}{rest}"
+    if " without " in rest or shown.startswith("generic event"):
+        return f"{count:,} {noun}{'' if count == 1 else 's'}{rest}"
     return f"{count:,} {shown}{'' if count == 1 else ' events'}".replace(" event events", " events")
 
 
-def find_recording_command(table: str, format_name: str) -> str | None:
-    """Return the command or function that records a table in captures of a format, or None if there is none."""
+def _convert_to_singular(plural: re.Match[str]) -> str:
+    """Return the singular of the end of a noun in the plural, such as ``y`` for ``ies``."""
+    return "y" if plural[0] == "ies" else ""
+
+
+def find_recording_command(table: str, format_name: str, tool: str = "") -> str | None:
+    """Return the command or function that records a table, as the profiler that wrote a capture offers it.
+
+    Args:
+        table: Name of the table.
+        format_name: Format of the capture.
+        tool: The tool that recorded the capture, if it is known. Other tools can write the same format.
+    """
     recorded_by = schemas.table(table).recorded_by
-    profiler = next((p for p in schemas.load_profilers() if format_name in p["formats"]), None)
+    profiler = _find_profiler(format_name, tool)
     if profiler is None or not (recorded_by or "").startswith("nsys"):
         return recorded_by
     return str(profiler["tables"].get(table, profiler["default"]))
 
 
-def create_recording_hint(tables: Sequence[str], format_name: str) -> str | None:
+def _find_profiler(format_name: str, tool: str) -> Mapping[str, Any] | None:
+    """Return how the profiler that wrote a capture records data. None for Nsight Systems and unknown profilers."""
+    profilers = schemas.load_profilers()
+    if profiler := next((p for p in profilers if re.search(p["tool"], tool)), None):
+        return profiler
+    return None if _NSYS.match(tool) else next((p for p in profilers if format_name in p["formats"]), None)
+
+
+def has_other_profiler(format_name: str, tool: str) -> bool:
+    """Return whether a capture is known to be of another profiler than those of NVIDIA and PyTorch."""
+    profiler = _find_profiler(format_name, tool)
+    return profiler is not None and "kineto" not in profiler["formats"]
+
+
+def create_recording_hint(tables: Sequence[str], format_name: str, tool: str = "") -> str | None:
     """Return a hint with the commands that record some tables. Extended forms of the same command are omitted."""
-    commands = list(dict.fromkeys(c for t in tables if (c := find_recording_command(t, format_name)) is not None))
+    commands = list(dict.fromkeys(c for t in tables if (c := find_recording_command(t, format_name, tool)) is not None))
     shortest = [c for c in commands if not any(c != other and c.startswith(f"{other} ") for other in commands)]
     noun = "it" if len(tables) == 1 and not tables[0].endswith("s") else "them"
     return f"record {noun} with {' or '.join(shortest)}" if shortest else None

@@ -26,6 +26,7 @@ _GZIP = b"\x1f\x8b"
 _SHOWN_TABLES = 5
 _PERFETTO = "a Perfetto trace"
 _UNPACK_HINT = "decompress it first: gunzip FILE"
+_CHOOSE_HINT = "choose its format with format= or --from, which shows what tracekit cannot read in it"
 
 
 class FileDescription(NamedTuple):
@@ -237,7 +238,10 @@ def describe_foreign_file(source: Source) -> FileDescription | None:
     head, tail = _read_head_and_tail(source)
     if head.startswith(_GZIP):
         return _describe_gzip_file(head)
-    return describe_content(head, tail)
+    described = describe_content(head, tail)
+    if described is not None and described.hint == _UNPACK_HINT:  # which is not compressed
+        return described._replace(hint=_CHOOSE_HINT)
+    return described
 
 
 def describe_content(head: bytes, tail: bytes = b"") -> FileDescription | None:

@@ -24,6 +24,8 @@ _OTHER_GPU_TABLES: tuple[TableName, ...] = (
     *("wddm_packets", "wddm_paging_packets", "wddm_queue_events"),
 )
 """Tables with data about the work of GPUs in other programming interfaces than CUDA."""
+_EXPLAINED: tuple[TableName, ...] = ("allocator_events", "communication_calls", "activity_totals")
+"""Tables that ``why`` explains in captures without GPU work."""
 MAX_WARNINGS = 10
 """Maximum number of warnings that are listed as sentences."""
 MAX_LENGTH = 500
@@ -92,8 +94,13 @@ ABOUT_RULES = "Problems that no cause of why describes. Their times are measured
 def explain_missing_advice(view: View) -> str:
     """Return a sentence that states why the report ``advise`` has no rows.
 
-    The rules of tracekit found nothing, or GPU work was recorded but not decoded, or there was nothing to examine.
+    The rules of tracekit found nothing, or GPU work was recorded but not decoded, or there was nothing to examine. If a
+    capture consists of other data that ``why`` explains, the sentence is its answer.
     """
+    if any(view.tables.count_many(_EXPLAINED).values()) and not any(
+        view.tables.count_many(schemas.list_tables("activity")).values()
+    ):
+        return view.explanation().sentence
     absence = explain_missing_gpu_work(view) or view.explain_missing_rows("advise")
     if absence.state is State.NOTHING_FOUND:
         return f"No finding of tracekit: {absence.reason}."

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tracekit.sets.member import RecordedMetadata
 
 RESULT_FORMATS = ("ncu-rep", "ncu-csv")
+LOG_FORMAT = "nccl"
 """The formats of Nsight Compute, whose results of single kernels belong to the captures of timelines beside them."""
 FILE_NAME, POSITION, REQUESTED = "the file name", "the order of the names", "given"
 _LISTED = 8
@@ -70,8 +71,9 @@ def assign_ranks(
 
     Raises:
         TracekitError: The sources of a rank contradict each other, two captures have the same rank, the rank of some
-            captures is unknown, or a name matches no capture.
+            captures is unknown, a name matches no capture, or logs of collectives are among captures.
     """
+    _check_logs_are_separate(captures)
     timelines = [c for c in captures if c.format not in RESULT_FORMATS]
     if timelines and len(timelines) < len(captures) and not specified_ranks:
         ranked = assign_ranks(timelines, skipped_paths=skipped_paths)
@@ -227,6 +229,22 @@ def make_member(capture: RecordedMetadata, rank: int, rank_source: str) -> Membe
         is_read=capture.is_read,
         state=capture.state,
     )
+
+
+def _check_logs_are_separate(captures: Sequence[RecordedMetadata]) -> None:
+    """Check that all captures are logs of collectives, or none of them.
+
+    Raises:
+        TracekitError: Logs of collectives are among other captures, which have the same ranks.
+    """
+    logs = [c for c in captures if c.format == LOG_FORMAT]
+    others = [c for c in captures if c.format not in (LOG_FORMAT, *RESULT_FORMATS)]
+    if logs and others:
+        raise TracekitError(
+            f"{_format_file_names(logs)} and {_format_file_names(others)} cannot be ranks of one set: "
+            "the first are logs of collectives, and the others are captures",
+            hint="pass only one of them, or join them in Python: load_many(captures).join_logs(load_many(logs))",
+        )
 
 
 def _check_ranks_are_unique(members: Sequence[Member]) -> None:

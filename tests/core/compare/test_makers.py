@@ -12,8 +12,9 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit.core.compare import KINDS, SAMPLES, Summary, choose_kinds
-from tracekit.core.compare.makers import have_different_makers, list_makers
+from tracekit.core.compare.makers import have_different_makers
 from tracekit.core.compare.names import normalize_names_expr
+from tracekit.text.makers import list_makers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +106,16 @@ def test_one_maker_is_compared_by_name() -> None:
     ],
 )
 def test_makers_follow_from_product_names(gpus: str, makers: tuple[str, ...]) -> None:
-    assert list_makers(summary_of(gpus)) == makers
+    assert list_makers([gpus]) == makers
+
+
+def test_a_capture_without_names_of_gpus_has_a_maker() -> None:
+    """A database of rocmProfileData names its GPUs nowhere, but its calls are those of HIP."""
+    diff = tk.diff(FIXTURES / "rocm" / "train.rpd", FIXTURES / "train_amp.sqlite")
+    assert diff.a.facts["gpus"] == "2 × unknown AMD GPU"
+    assert {"op_kernels", "categories"} < set(diff.kinds)
+    assert not {"kernels", "api"} & set(diff.kinds)
+    assert any(note.startswith("the makers of the GPUs differ: AMD (A), NVIDIA (B)") for note in diff.notes)
 
 
 def test_unknown_makers_are_not_taken_for_different_ones() -> None:

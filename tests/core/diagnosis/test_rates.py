@@ -63,8 +63,8 @@ def test_shapes_in_the_names_of_ranges() -> None:
 
 
 MISSING = (
-    "shapes with torch.autograd.profiler.emit_nvtx(record_shapes=True) and nsys profile --trace=cuda,nvtx, or with "
-    "torch.profiler.profile(record_shapes=True)"
+    "shapes with torch.profiler.profile(record_shapes=True) or, on NVIDIA GPUs, with "
+    "torch.autograd.profiler.emit_nvtx(record_shapes=True) and nsys profile --trace=cuda,nvtx"
 )
 
 

@@ -7,42 +7,31 @@ the same, except for the library or the kernel of one maker that it may name.
 from __future__ import annotations
 
 import functools
-import re
 from typing import TYPE_CHECKING
 
 from tracekit.core.compare.names import normalize_names_expr
 from tracekit.core.compare.summary import KINDS
+from tracekit.text.makers import list_makers
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tracekit.core.compare.summary import Summary
 
-_MAKERS = {
-    "AMD": r"\bAMD\b|Instinct|Radeon|\bgfx[0-9]|\bMI[0-9]{2,3}[AX]?\b",
-    "Google": r"\bTPU\b",
-    "Huawei": r"Ascend",
-    "Intel": r"Intel|Gaudi|\bHL-[0-9]|Data Center GPU Max",
-    "Meta": r"\bMTIA\b",
-    "Moore Threads": r"\bMTT\b|Moore Threads",
-    "NVIDIA": r"NVIDIA|Tesla|GeForce|Quadro|TITAN|\bRTX\b|\bG?[ABH][0-9]{2,3}S?\b|\b[VLPT][0-9]{1,3}S?\b",
-}
-"""Regular expression for the product names of the GPUs of each maker."""
 _DEFAULT = tuple(kind for kind in KINDS if kind not in ("op_kernels", "categories"))
 _ACROSS = tuple(kind for kind in KINDS if kind not in ("kernels", "api"))
 _OP_KINDS = ("ops", "groups", "op_kernels", "nvtx", "nvtx_gpu")
 
 
-def list_makers(summary: Summary) -> tuple[str, ...]:
-    """Return the makers of the GPUs of a summary. It is empty if none of their names is known."""
-    names = summary.facts.get("gpus", "")
-    return tuple(maker for maker, pattern in _MAKERS.items() if re.search(pattern, names))
-
-
 def have_different_makers(a: Summary, b: Summary) -> bool:
     """Return whether it is known that the GPUs of two summaries have different makers."""
-    before, after = list_makers(a), list_makers(b)
+    before, after = _list_makers(a), _list_makers(b)
     return bool(before and after) and before != after
+
+
+def _list_makers(summary: Summary) -> tuple[str, ...]:
+    """Return the makers of the GPUs of a summary. It is empty if they are unknown."""
+    return list_makers([summary.facts.get("gpus", "")])
 
 
 def choose_kinds(a: Summary, b: Summary) -> tuple[str, ...]:
@@ -64,7 +53,7 @@ def describe_differences(a: Summary, b: Summary, kinds: Collection[str]) -> tupl
     """Return sentences that state what cannot be compared because the GPUs have different makers."""
     if not have_different_makers(a, b):
         return ()
-    makers = f"{', '.join(list_makers(a))} (A), {', '.join(list_makers(b))} (B)"
+    makers = f"{', '.join(_list_makers(a))} (A), {', '.join(_list_makers(b))} (B)"
     differ = f"the makers of the GPUs differ: {makers}; names of ops are compared without the names of their libraries"
     by_op = "kernels are compared by the op that launched them and by category; API calls cannot be compared"
     by_name = "names of kernels and API calls differ between makers; --by op_kernels,categories compares kernels"

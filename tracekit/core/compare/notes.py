@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.core.compare.summary import ALLOCATOR, LOGS, TOTALS
 from tracekit.text import shorten_middle
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ _TITLES = {
     "os": "the operating systems",
     "key_op": "the key ops, which delimit iterations,",
 }
+
+
+_NOT_COMPARED = {
+    ALLOCATOR: "the memory of allocators is not compared; the report allocator_peak shows it for A and B",
+    LOGS: "the logs of collectives are not compared; tracekit why A B shows what the ranks of a job wait for",
+    TOTALS: "totals without a timeline are not compared; the report activity_total_sum shows them for A and B",
+}
+"""Sentences about data that is recorded, but not compared."""
 
 
 def list_comparability_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> tuple[str, ...]:
@@ -63,6 +72,8 @@ def _generate_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> I
         if extra:
             missing = f"{name} recorded {', '.join(extra)}, but {other_name} did not"
             yield f"{missing}, so the captures may have been recorded with different options"
+    recorded = {*_list_recorded_data(a), *_list_recorded_data(b)}
+    yield from (sentence for data, sentence in _NOT_COMPARED.items() if data in recorded)
     if not have_comparable_iterations(a, b):
         whole = "A" if "key_op" in b.facts else "B"
         remedy = "name one with --key-op or key_op="

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,10 +14,12 @@ import polars as pl
 from tracekit.core.categories import GRAPH, OPERATION_TEXT, category_expr
 from tracekit.core.compare.names import normalize_categorical_names_expr
 from tracekit.core.diagnosis.idle import list_idle_times
+from tracekit.core.makers import read_makers
 from tracekit.core.relations import ACTIVITIES, CALL, KERNELS, THREAD
 from tracekit.core.rollup import groups
 from tracekit.core.series import map_categories_expr
 from tracekit.core.steps import list_notes_by_rank
+from tracekit.text.makers import name_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,6 +111,8 @@ MAX_UNITS = 256
 The number of iterations per unit is a power of two, so that the units of different captures can be merged into equal
 ones.
 """
+ALLOCATOR, LOGS, TOTALS = "memory of allocators", "logs of collectives", "totals without a timeline"
+"""Names of recorded data that is not compared."""
 RECORDED = {
     "CUDA": ("kernels", "memcpys", "memsets", "api_calls"),
     "CUDA graphs as a whole": ("graph_launches",),
@@ -119,6 +124,9 @@ RECORDED = {
     "Python samples": ("python_samples",),
     "GPU metrics": ("gpu_metrics",),
     "GPU memory usage": ("memory_events",),
+    ALLOCATOR: ("allocator_events", "memory_blocks"),
+    LOGS: ("communication_calls",),
+    TOTALS: ("activity_totals",),
     "MPI calls": ("mpi_calls",),
     "OpenMP events": ("openmp_events",),
 }
@@ -291,8 +299,9 @@ def _count_used_gpus_by_name(source: SummarySource) -> list[tuple[str, int]]:
     """Return each distinct name of the GPUs with activities, sorted, with the number of these GPUs that have it."""
     used = source.rollup.used_devices
     devices = source.frames("devices").filter(pl.col("device_id").is_in(used.implode()))
-    names = devices.select(pl.col("name").cast(pl.String).fill_null("unknown GPU"))
-    return names.group_by("name").len().sort("name").collect().rows()
+    rows = devices.select(pl.col("name", "chip").cast(pl.String)).collect().iter_rows()
+    makers = read_makers(source.frames)
+    return sorted(Counter(name_gpu(name, chip, makers) for name, chip in rows).items())
 
 
 def _sum_samples(rows: pl.DataFrame) -> pl.DataFrame:
@@ -407,10 +416,14 @@ def _read_range_samples(source: SummarySource) -> pl.DataFrame:
 
 
 def _read_projected_range_samples(source: SummarySource) -> pl.DataFrame:
-    """Return the count of NVTX ranges by path, and the time of the GPU activities that were launched in them."""
-    return _sum_by_name_and_iteration(
-        _add_iteration_of_end(source, _read_ranges_with_paths(source)), time=pl.col("gpu_time_ns")
-    )
+    """Return the count of NVTX ranges by path, and the time of the GPU activities that were launched in them.
+
+    Without any GPU activities, there is nothing to compare.
+    """
+    ranges = _read_ranges_with_paths(source)
+    if source.rollup.measures.gpu_activities.is_empty():
+        ranges = ranges.clear()
+    return _sum_by_name_and_iteration(_add_iteration_of_end(source, ranges), time=pl.col("gpu_time_ns"))
 
 
 def _read_ranges_with_paths(source: SummarySource) -> pl.LazyFrame:
@@ -499,7 +512,7 @@ KINDS: dict[str, ComparedKind] = {
         GPU_PERCENT,
         _read_projected_range_samples,
         None,
-        ("nvtx_ranges",),
+        ("nvtx_ranges", *ACTIVITIES),
     ),
     "nvtx": ComparedKind(
         "NVTX ranges", "duration on the CPU", CPU_PERCENT, _read_range_samples, None, ("nvtx_ranges",)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit import schemas
+from tracekit.core.makers import is_of_other_maker
 
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
@@ -19,8 +20,8 @@ GRAPH_NODES, RECORD_NODES = "cuda_graph_node_events", "nsys profile --cuda-graph
 def find_command(frames: Frames, table: str, command_of_nsys: str) -> str:
     """Return the command or function that records a table, as the profiler that wrote the capture offers it.
 
-    Programs that were recorded with the PyTorch profiler can be recorded with Nsight Systems as well, which records
-    more, so its command is returned for them too.
+    Programs on GPUs of NVIDIA that were recorded with the PyTorch profiler can be recorded with Nsight Systems as well,
+    which records more, so its command is returned for them too.
 
     Args:
         frames: Function that returns the declared table with a given name.
@@ -29,7 +30,10 @@ def find_command(frames: Frames, table: str, command_of_nsys: str) -> str:
     """
     info = frames("capture_info").filter(pl.col("name").cast(pl.String) == "tool")
     tools = info.select(pl.col("value").cast(pl.String)).drop_nulls().collect()["value"].to_list()
+    is_other = is_of_other_maker(frames)
     for profiler in schemas.load_profilers():
-        if "kineto" not in profiler["formats"] and any(re.search(profiler["tool"], tool) for tool in tools):
+        if (is_other or "kineto" not in profiler["formats"]) and any(
+            re.search(profiler["tool"], tool) for tool in tools
+        ):
             return str(profiler["tables"].get(table, profiler["default"]))
     return command_of_nsys

@@ -10,7 +10,7 @@ from tracekit.core import intervals
 from tracekit.core.recipes.recipe import RANK, RecipeTables, recipe
 from tracekit.core.recipes.sources import read_kernels
 from tracekit.core.relations import CALL, STREAM, fill_process_ids, join_calls
-from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
+from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr, read_runtime_prefix
 from tracekit.core.runtimes import COLLECTIVE_KERNEL
 from tracekit.core.series import match_categories_expr
 
@@ -123,11 +123,12 @@ def _read_activities(request: Request) -> pl.DataFrame:
     is_nccl = match_categories_expr(pl.col("name"), lambda names: names.str.contains(COLLECTIVE_KERNEL))
     kind = pl.when(is_nccl).then(pl.lit(COMMUNICATION, _KIND)).otherwise(pl.lit(COMPUTATION, _KIND))
     frames = request.frames
+    prefix = read_runtime_prefix(frames)
     rows = [
         read_kernels(request, *columns).with_columns(kind=kind),
         _add_name_and_kind(frames("graph_launches"), pl.lit(_GRAPH), COMPUTATION),
-        _add_name_and_kind(frames("memcpys"), memcpy_label_expr(pl.col("copy_kind")), MEMORY),
-        _add_name_and_kind(frames("memsets"), memset_label_expr(), MEMORY),
+        _add_name_and_kind(frames("memcpys"), memcpy_label_expr(pl.col("copy_kind"), prefix), MEMORY),
+        _add_name_and_kind(frames("memsets"), memset_label_expr(prefix), MEMORY),
     ]
     return fill_process_ids(pl.concat([r.select(*columns, "name", "kind") for r in rows]).collect())
 

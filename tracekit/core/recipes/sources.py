@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.reports import sources as report_sources
+from tracekit.core.reports.names import read_runtime_prefix
 from tracekit.core.runtimes import COLLECTIVE_KERNEL
 from tracekit.core.series import map_categories_expr, match_categories_expr
 
@@ -45,14 +46,15 @@ def read_memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
 
     The columns are ``name``, such as ``CUDA_MEMCPY_KIND_HTOD``, and the given columns.
     """
+    prefix = f"{read_runtime_prefix(frames)}MEM".replace(" ", "_")
 
     def memcpy_name_expr(label: pl.Expr) -> pl.Expr:
-        return pl.concat_str(pl.lit("CUDA_MEMCPY_KIND_"), label.replace_strict(_COPY_KINDS, default=label))
+        return pl.concat_str(pl.lit(f"{prefix}CPY_KIND_"), label.replace_strict(_COPY_KINDS, default=label))
 
     copies = frames("memcpys").select(
         map_categories_expr(pl.col("copy_kind"), memcpy_name_expr).alias("name"), *columns
     )
-    sets = frames("memsets").select(pl.lit("CUDA_MEMSET").cast(pl.Categorical).alias("name"), *columns)
+    sets = frames("memsets").select(pl.lit(f"{prefix}SET").cast(pl.Categorical).alias("name"), *columns)
     return pl.concat([copies, sets])
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.core.categories import COPY, GRAPH, OPERATION_TEXT, category_expr
 from tracekit.core.intervals import compute_union_durations
 from tracekit.core.ops.attach import ON_GPU, TABLES
-from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
+from tracekit.core.reports.names import CUDA, memcpy_label_expr, memset_label_expr, read_runtime_prefix
 from tracekit.core.reports.numbers import percent_of_sum_expr, quotient_expr
 from tracekit.core.steps import PERCENT
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
 _TIMES = ("start_ns", "end_ns")
-_NAMES = {
-    "memcpys": memcpy_label_expr(pl.col("copy_kind")).cast(pl.Categorical),
-    "memsets": memset_label_expr().cast(pl.Categorical),
-    "graph_launches": pl.lit("CUDA graph", pl.Categorical),
-}
 _CATEGORIES = {"memcpys": COPY, "memsets": COPY, "graph_launches": GRAPH}
 
 
@@ -52,7 +47,13 @@ def read_categorized_activities(frames: Frames, table: str, *columns: str) -> pl
         table: Name of the table.
         columns: Further columns to read.
     """
-    name = _NAMES.get(table, pl.col("name"))
+    prefix = read_runtime_prefix(frames) if table in _CATEGORIES else CUDA
+    names = {
+        "memcpys": memcpy_label_expr(pl.col("copy_kind"), prefix).cast(pl.Categorical),
+        "memsets": memset_label_expr(prefix),
+        "graph_launches": pl.lit(f"{prefix}graph", pl.Categorical),
+    }
+    name = names.get(table, pl.col("name"))
     text = OPERATION_TEXT if table == "kernels" else pl.col("name")
     category = pl.lit(_CATEGORIES[table], pl.Categorical) if table in _CATEGORIES else category_expr(text)
     return frames(table).select(*columns, "device_id", *_TIMES, name=name, category=category).collect()

@@ -11,6 +11,7 @@ from tracekit.core.reports.names import (
     format_dimensions_expr,
     memcpy_label_expr,
     memset_label_expr,
+    read_runtime_prefix,
     strip_api_version_expr,
 )
 from tracekit.core.reports.sources import read_kernels, read_memory_operations
@@ -63,7 +64,7 @@ def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
 def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
     name = map_categories_expr(pl.col("name"), strip_api_version_expr)
-    calls = request.frames("api_calls").select(name, DURATION, category=pl.lit("CUDA_API"))
+    calls = request.frames("api_calls").select(name, DURATION, category=pl.lit(_name_category(request, "API")))
     return _summarize_durations_by_name(calls, *_read_gpu_activities(request))
 
 
@@ -93,14 +94,14 @@ def _read_kernels(request: Request) -> pl.LazyFrame:
 
 
 def _read_memcpys(request: Request) -> pl.LazyFrame:
-    return request.frames("memcpys").select(
-        *_MEMCPY_ROW, DURATION, memcpy_label_expr(pl.col("copy_kind")).alias("name")
-    )
+    label = memcpy_label_expr(pl.col("copy_kind"), read_runtime_prefix(request.frames))
+    return request.frames("memcpys").select(*_MEMCPY_ROW, DURATION, label.alias("name"))
 
 
 def _read_memsets(request: Request) -> pl.LazyFrame:
     kind = pl.col("memory_kind").alias("src_memory_kind")
-    return request.frames("memsets").select(*_MEMSET_ROW, kind, DURATION, name=memset_label_expr())
+    label = memset_label_expr(read_runtime_prefix(request.frames))
+    return request.frames("memsets").select(*_MEMSET_ROW, kind, DURATION, name=label)
 
 
 def _throughput_expr() -> pl.Expr:
@@ -116,9 +117,15 @@ def _throughput_expr() -> pl.Expr:
 
 def _read_gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Return two frames, the kernels and the memory operations: ``name``, ``duration_ns`` and ``category``."""
-    activities = read_kernels(request, "start_ns", "end_ns").select("name", DURATION, category=pl.lit("CUDA_KERNEL"))
+    category = pl.lit(_name_category(request, "KERNEL"))
+    activities = read_kernels(request, "start_ns", "end_ns").select("name", DURATION, category=category)
     memory = read_memory_operations(request.frames).select("name", "duration_ns", category=pl.lit("MEMORY_OPER"))
     return activities, memory
+
+
+def _name_category(request: Request, kind: str) -> str:
+    """Return nsys's name of a category, such as ``CUDA_KERNEL``, without the runtime if it is not CUDA."""
+    return f"{read_runtime_prefix(request.frames)}{kind}".replace(" ", "_")
 
 
 def _summarize_durations_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
+from tracekit.core.makers import is_of_other_maker
 from tracekit.core.series import map_categories_expr
 
+if TYPE_CHECKING:
+    from tracekit.core.correlate import Frames
+
+CUDA = "CUDA "
+"""Start of the labels of nsys."""
 _SUFFIX_LENGTH = 6  # length of a version such as "_v7000"
 _HEX_DIGITS = [f"{n:X}" for n in range(16)]
 _DIGITS = 16
@@ -17,17 +25,28 @@ def strip_api_version_expr(name: pl.Expr) -> pl.Expr:
     return pl.when(has_version).then(name.str.head(-_SUFFIX_LENGTH)).otherwise(name)
 
 
-def memcpy_label_expr(kind: pl.Expr) -> pl.Expr:
+def read_runtime_prefix(frames: Frames) -> str:
+    """Return ``CUDA`` and a space, or an empty string if the GPUs are known to be of other makers than NVIDIA."""
+    return "" if is_of_other_maker(frames) else CUDA
+
+
+def memcpy_label_expr(kind: pl.Expr, prefix: str = CUDA) -> pl.Expr:
     """Return an expression for nsys's label of a memory copy, such as ``[CUDA memcpy Host-to-Device]``.
 
-    The label is null if the kind is null.
+    The label is null if the kind is null, as in nsys, which omits such copies. Other profilers record copies of unknown
+    kind, whose label is ``[memcpy]``.
+
+    Args:
+        kind: The kind of the copy.
+        prefix: The result of ``read_runtime_prefix``.
     """
-    return map_categories_expr(kind, lambda label: pl.concat_str(pl.lit("[CUDA memcpy "), label, pl.lit("]")))
+    named = map_categories_expr(kind, lambda label: pl.concat_str(pl.lit(f"[{prefix}memcpy "), label, pl.lit("]")))
+    return named if prefix else named.fill_null(pl.lit("[memcpy]", pl.Categorical))
 
 
-def memset_label_expr() -> pl.Expr:
+def memset_label_expr(prefix: str = CUDA) -> pl.Expr:
     """Return an expression for nsys's label of memory sets, ``[CUDA memset]``."""
-    return pl.lit("[CUDA memset]").cast(pl.Categorical)
+    return pl.lit(f"[{prefix}memset]").cast(pl.Categorical)
 
 
 def range_tag_expr() -> pl.Expr:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.relations import CALL, LAUNCH, THREAD, join_calls, list_launch_columns, move_launches
-from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
+from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr, read_runtime_prefix
 from tracekit.core.reports.report import CALL_COLUMNS, RANGE_COLUMNS
 from tracekit.core.reports.summary import DURATION
 from tracekit.core.select import FILTERS
@@ -47,8 +47,9 @@ def read_memory_operations(frames: Frames) -> pl.LazyFrame:
 
     Copies whose kind is null are omitted.
     """
-    copies = frames("memcpys").select(memcpy_label_expr(pl.col("copy_kind")).alias("name"), DURATION, "bytes")
-    sets = frames("memsets").select(memset_label_expr().alias("name"), DURATION, "bytes")
+    prefix = read_runtime_prefix(frames)
+    copies = frames("memcpys").select(memcpy_label_expr(pl.col("copy_kind"), prefix).alias("name"), DURATION, "bytes")
+    sets = frames("memsets").select(memset_label_expr(prefix).alias("name"), DURATION, "bytes")
     return pl.concat([copies.filter(pl.col("name").is_not_null()), sets])
 
 

@@ -20,6 +20,7 @@ from tracekit.registry.analyses import FIGURE, REPORT, RULE, get_analysis
 from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
 from tracekit.registry.tables import count_rows, read_table, scan_table
 from tracekit.text.elements import tag
+from tracekit.text.makers import is_without_cuda, list_makers_of_capture, name_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -288,10 +289,13 @@ def _list_capture_metadata(view: View) -> Iterator[tuple[str, Content]]:
     for name, label in METADATA.items():
         if value := info.get(name):
             yield label, value
-    for gpu in scan_table(view.tables, "devices").sort("device_id").collect().rows(named=True):
-        details = [gpu["name"] or "unknown"]
+    gpus = scan_table(view.tables, "devices").sort("device_id").collect().rows(named=True)
+    makers = list_makers_of_capture(info, gpus)
+    for gpu in gpus:
+        details = [name_gpu(gpu["name"], gpu["chip"], makers)]
         if gpu["sm_count"]:
-            details.append(f"{gpu['sm_count']:,} multiprocessors")
+            units = "compute units" if is_without_cuda(makers) else "multiprocessors"
+            details.append(f"{gpu['sm_count']:,} {units}")
         if gpu["memory_bytes"]:
             details.append(format_value(gpu["memory_bytes"], BYTES))
         yield f"GPU {gpu['device_id']}", ", ".join(details)
@@ -552,11 +556,11 @@ _SECTIONS = (
         shows_whole_capture=True,
     ),
     _SectionDeclaration(
-        "CUDA API calls",
+        "API calls",
         "api",
         "api",
         _TableDeclaration(
-            "CUDA API calls",
+            "API calls",
             ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)"),
             report="cuda_api_sum",
             needs="api_calls",

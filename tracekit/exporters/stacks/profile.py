@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import MissingTableError, TracekitError, create_choices_hint
+from tracekit.registry.absence import find_recording_command
 from tracekit.registry.analyses import FIGURE, Option, parse_name
 from tracekit.registry.interface import Exporter
-from tracekit.registry.tables import count_rows, scan_table
+from tracekit.registry.tables import count_rows, read_table, scan_table
 from tracekit.schemas.callstacks import BATCH_FRAMES, iterate_frame_batches
 from tracekit.system.forks import check_polars_can_run
 
@@ -272,6 +273,11 @@ def _create_missing_stacks_hint(tables: Tables, event_kind: str | None) -> str:
     """Return a hint on how to record or export the call stacks that the trace lacks."""
     if event_kind is None and count_rows(tables, "allocator_events"):
         return _ALLOCATOR_HINT
+    info = read_table(tables, "capture_info", ["name", "value"]).to_pylist()
+    tool = next((row["value"] or "" for row in info if row["name"] == "tool"), "")
+    command = find_recording_command("python_samples" if event_kind in _PYTHON else "stacks", "", tool)
+    if command is not None and not command.startswith("nsys "):
+        return f"record them with {command}"
     if event_kind not in _PYTHON:
         return _HINT
     return _EXPORT_HINT if _read_events(tables, event_kind).select(pl.len()).collect().item() else _PYTHON_HINT

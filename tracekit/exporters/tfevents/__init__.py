@@ -38,8 +38,8 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, V
         raise ExportError(f"the name of the output folder must not contain {_RESERVED!r}", path=path, hint=hint)
     tables = view.model("graph")
     if not tables["nodes"].height:
-        hint = "record ranges or kernels: nsys profile -t cuda,nvtx"
-        raise ExportError("the trace has no ops to draw", path=path, hint=hint)
+        missing = view.explain_missing_tables(("kernels",))
+        raise ExportError(f"the trace has no ops to draw, because {missing.reason}", path=path, hint=missing.hint)
     origin = _parse_origin_ns(view.info.get("origin_utc_ns", ""))
     records = encode_events(tables, origin, time_kind=str(options["time"]), max_steps=cast("int", options["steps"]))
     path.mkdir()

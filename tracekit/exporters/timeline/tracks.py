@@ -39,6 +39,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.registry.tables import scan_table
+from tracekit.text.makers import is_without_cuda, list_makers_of_capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,8 @@ AFTER_PROCESSES = 1 << 40
 """First sort key of groups that follow all processes. It is larger than any process id."""
 NO_STREAM = (1 << 32) - 1
 """Stream id that CUPTI records for a synchronization that does not wait for a single stream."""
+_CUDA_API, _OTHER_API = "CUDA API", "API"
+"""Labels of the tracks of API calls on GPUs of NVIDIA or unknown makers, and on those of other makers."""
 
 
 class TrackGroup(NamedTuple):
@@ -114,6 +117,7 @@ class TrackNames:
         contexts: Device id of each context, by process id and context id.
         runs: Index of each TensorFlow device, by run and name of the device.
         components: Index of each component whose events were counted, by name and instance.
+        api_label: Label of the tracks of API calls.
     """
 
     processes: dict[int, str]
@@ -123,6 +127,7 @@ class TrackNames:
     contexts: dict[tuple[int, int | None], int | None]
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     components: dict[tuple[str | None, int | None], int] = field(default_factory=dict)
+    api_label: str = _CUDA_API
 
     @classmethod
     def read(cls, tables: Tables) -> TrackNames:
@@ -137,6 +142,8 @@ class TrackNames:
             named = scan_table(tables, table).select(columns).filter(pl.col(name).cast(pl.String) != "")
             return named.unique(keys, keep="last").collect().rows()
 
+        info = dict(read_rows("capture_info", "name", "value"))
+        gpus = [{"name": name, "chip": chip} for name, chip in read_rows("devices", "name", "chip")]
         streams = read_rows("streams", "process_id", "context_id", "stream_id", "name")
         return cls(
             processes=dict(read_names("processes", "process_id", "name")),
@@ -144,6 +151,7 @@ class TrackNames:
             devices={d: name for d, name in read_rows("devices", "device_id", "name") if name},
             streams={(p, c, s): name for p, c, s, name in streams if name},
             contexts={(p, c): d for p, c, d in read_rows("contexts", "process_id", "context_id", "device_id")},
+            api_label=_OTHER_API if is_without_cuda(list_makers_of_capture(info, gpus)) else _CUDA_API,
         )
 
     def create_cpu_group(self, process: int | None) -> TrackGroup:
@@ -413,7 +421,8 @@ def create_thread_track_rule(label: str, order: int) -> Placement:
     """
 
     def make_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
-        name = f"{label} · {names.format_thread_name(process, thread)}"
+        shown = names.api_label if order == API else label
+        name = f"{shown} · {names.format_thread_name(process, thread)}"
         attributes = _build_track_attributes(_build_thread_ids(process, thread))
         return Track(names.create_cpu_group(process), name, (1, thread or 0, order), attributes)
 
@@ -533,7 +542,7 @@ _STREAM = ("process_id", *schemas.get_key("stream"))
 
 NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _create_nvtx_track, nests=True)
 START_END_TRACKS = Placement(("process_id", *_DOMAIN), _create_start_end_track)
-API_TRACKS = create_thread_track_rule("CUDA API", API)
+API_TRACKS = create_thread_track_rule(_CUDA_API, API)
 OSRT_TRACKS = create_thread_track_rule("OS runtime", OSRT)
 PROJECTED_TRACKS = Placement(_STREAM, _create_projection_track, nests=True)
 PROJECTED_START_END_TRACKS = Placement(_STREAM, _create_start_end_projection_track)

@@ -67,9 +67,11 @@ def _warn_about_skipped_data(path: Path, timeline: AscendEvents) -> None:
         raise CorruptTraceError("the file contains no complete events", path=path, hint=EXPORT_AGAIN)
     if document.truncated or damage:
         reason = damage or "its JSON is incomplete"
-        warn(f"the file is truncated ({reason}): {count} complete events were read", path=path)
+        read = "1 complete event was read" if count == 1 else f"{count:,} complete events were read"
+        warn(f"the file is truncated ({reason}): {read}", path=path)
     if document.invalid:
-        warn(f"{document.invalid} events are not valid JSON and were skipped", path=path)
+        rest = "event is not valid JSON and was" if document.invalid == 1 else "events are not valid JSON and were"
+        warn(f"{document.invalid:,} {rest} skipped", path=path)
 
 
 class AscendCapture(Capture):
@@ -101,6 +103,7 @@ class AscendCapture(Capture):
         ends = [rows["end_ns"].max() for rows in self._tables.values() if "end_ns" in rows.columns]
         info = {
             "tool": "Ascend PyTorch profiler",
+            "device_vendors": "Huawei",
             "origin_utc_ns": str(origin) if origin >= _EARLIEST_UTC_NS else None,
             "duration_ns": str(max((end for end in ends if isinstance(end, int)), default=0)),
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from tracekit.errors import CorruptTraceError, MissingTableError, warn
+from tracekit.errors import CorruptTraceError, MissingTableError, format_count, warn
 from tracekit.readers.chrome_trace.events import (
     COUNTERS,
     KEYS,
@@ -59,6 +59,11 @@ _PAIR = r'"(?:[^"\\]|\\.)*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[^,{}\[\]"]+)'
 """Matches a member of the arguments of a counter, whose value is not an object or array."""
 _NUMBER = r"^\s*-?\d[\d.]*(?:[eE][+-]?\d+)?\s*$"
 _MAX_COUNTERS_PER_EVENT = 1000
+_WRITERS = {
+    "rocprof": ("processes", r"^(?:CPU (?:HIP|HSA) API|GPU Barriers\d+)$"),
+    "rocmProfileData": ("threads", r"^Hip \d+$"),
+}
+"""Table and regular expression for the names of processes or threads that only one tool writes."""
 _FLOWS, _UNMATCHED = "flows", "ends of slices without a beginning"
 _EVENT_TABLES = ("nvtx_ranges", "nvtx_marks", "counters")
 
@@ -110,15 +115,20 @@ def _warn_about_skipped_data(
     if document.truncated or stream.damage:
         reason = stream.damage or "its JSON is incomplete"
         read = collector.counts.total()
-        warn(f"the file is truncated ({reason}): {read:,} complete events were read", path=path)
+        warn(
+            f"the file is truncated ({reason}): {format_count(read, 'complete event', 'were read', 'was read')}",
+            path=path,
+        )
     if document.invalid:
-        warn(f"{document.invalid} events are not valid JSON and were skipped", path=path)
+        rest, rest_of_one = "are not valid JSON and were skipped", "is not valid JSON and was skipped"
+        warn(format_count(document.invalid, "event", rest, rest_of_one), path=path)
     if collector.untimed:
         what = "1 event has" if collector.untimed == 1 else f"{collector.untimed} events have"
         warn(f"{what} no valid time or duration and {'was' if collector.untimed == 1 else 'were'} skipped", path=path)
     for what, count in repairs.items():
         if count:
-            warn(f"{count} strings contained invalid {what} and were repaired", path=path)
+            strings, verb = format_count(count, "string"), "was" if count == 1 else "were"
+            warn(f"{strings} contained invalid {what} and {verb} repaired", path=path)
     warn_about_trailing_bytes(path, stream.trailing_bytes + document.trailing_bytes)
 
 
@@ -214,6 +224,13 @@ class ChromeTraceCapture(FrameCapture):
         threads = labels.filter(pl.col("what") == "thread_name").drop_nulls(keys)
         self._tables["threads"] = threads.select(*keys, name="label").unique(maintain_order=True)
 
+    def _find_writer(self) -> dict[str, str]:
+        """Return the tool that wrote the trace, as far as it is known, and the maker of its GPUs."""
+        for tool, (table, pattern) in _WRITERS.items():
+            if self._tables[table]["name"].cast(pl.String).str.contains(pattern).any():
+                return {"tool": tool, "device_vendors": "AMD"}
+        return {"tool": "Chrome trace"}
+
     def _subtract_origin(self) -> None:
         """Make times relative to the earliest event."""
         columns = [(name, c) for name, frame in self._tables.items() for c in frame.columns if c.endswith("_ns")]
@@ -222,7 +239,7 @@ class ChromeTraceCapture(FrameCapture):
         last = max((last for _, last in bounds if last is not None), default=0)
         for name, column in columns:
             self._tables[name] = self._tables[name].with_columns(pl.col(column) - first)
-        info = {"tool": "Chrome trace", "duration_ns": str(last - first)}
+        info = {**self._find_writer(), "duration_ns": str(last - first)}
         self._tables["capture_info"] = pl.DataFrame({"name": list(info), "value": list(info.values())})
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, MissingTableError, warn
+from tracekit.errors import CorruptTraceError, MissingTableError, format_count, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, convert_damage, warn_about_trailing_bytes
 from tracekit.readers.common.json.document import (
@@ -175,13 +175,17 @@ def _warn_about_skipped_data(path: Path, reading: _Reading) -> None:
     document, damage, _, collector, repairs = reading
     if document.truncated:
         reason = damage or "its JSON is incomplete"
-        warn(f"the file is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
+        read = format_count(collector.counts.total(), "complete event", "were read", "was read")
+        warn(f"the file is truncated ({reason}): {read}", path=path)
     elif damage:
         warn(f"{damage}: the events before the damage were read", path=path)
     if document.repaired:
-        warn(f"{document.repaired} names contained unescaped quotes and were repaired", path=path)
+        names, verb = format_count(document.repaired, "name"), "was" if document.repaired == 1 else "were"
+        warn(f"{names} contained unescaped quotes and {verb} repaired", path=path)
     if document.invalid:
-        warn(f"{document.invalid} events or metadata members are not valid JSON and were skipped", path=path)
+        rest, rest_of_one = "are not valid JSON and were skipped", "is not valid JSON and was skipped"
+        noun, plural = "event or metadata member", "events or metadata members"
+        warn(format_count(document.invalid, noun, rest, rest_of_one, plural=plural), path=path)
     for name in document.oversized:
         limits = f"{MAX_METADATA_ENTRY_BYTES >> 20} MiB per member and {MAX_METADATA_BYTES >> 20} MiB in total"
         warn(f"the metadata member {name} was skipped because it exceeds tracekit's limits of {limits}", path=path)
@@ -189,14 +193,17 @@ def _warn_about_skipped_data(path: Path, reading: _Reading) -> None:
         what = "1 event has" if collector.untimed == 1 else f"{collector.untimed} events have"
         warn(f"{what} no valid time or duration and {'was' if collector.untimed == 1 else 'were'} skipped", path=path)
     if collector.unplaced:
+        noun, plural = "API call or range", "API calls and ranges"
+        unplaced = format_count(collector.unplaced, noun, "have", "has", plural=plural)
         warn(
-            f"{collector.unplaced} API calls and ranges have no numeric process id or no numeric thread id: "
+            f"{unplaced} no numeric process id or no numeric thread id: "
             "the events that they launched or enclose are not attributed to them",
             path=path,
         )
     for what, count in repairs.items():
         if count:
-            warn(f"{count} strings contained invalid {what} and were repaired", path=path)
+            strings, verb = format_count(count, "string"), "was" if count == 1 else "were"
+            warn(f"{strings} contained invalid {what} and {verb} repaired", path=path)
 
 
 class KinetoCapture(Capture):

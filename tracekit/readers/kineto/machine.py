@@ -74,13 +74,22 @@ def collect_capture_info_values(metadata: Metadata, origin_ns: int, end_ns: int 
         info = {name: _convert_metadata_to_text(other.get(name)) for name in _EXPORTED_METADATA}
         info["origin_utc_ns"] = None if origin is None else str(origin + read_export_shift_ns(metadata))
     else:
-        info = {"tool": "PyTorch profiler", "schema_version": _convert_metadata_to_text(metadata.get("schemaVersion"))}
+        info = {
+            "tool": _find_tool(metadata),
+            "schema_version": _convert_metadata_to_text(metadata.get("schemaVersion")),
+        }
         utc = read_time_base_ns(metadata) + origin_ns
         info["origin_utc_ns"] = str(utc) if utc >= _EARLIEST_UTC_NS else None
         info |= {name: _convert_metadata_to_text(metadata.get(name)) for name in _SCALAR_METADATA}
         info |= parse_distributed_info(metadata)
     info["duration_ns"] = None if end_ns is None else str(end_ns)
     return {name: value for name, value in info.items() if value is not None}
+
+
+def _find_tool(metadata: Metadata) -> str:
+    """Return the profiler that wrote a trace. Only Proton states a unit of times that Chrome does not know."""
+    is_proton = metadata.get("displayTimeUnit") == "us" and "schemaVersion" not in metadata
+    return "Proton" if is_proton else "PyTorch profiler"
 
 
 def parse_distributed_info(metadata: Metadata) -> dict[str, str]:

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
+from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, format_count, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, warn_about_trailing_bytes
 from tracekit.readers.common.pickled_stacks import PickledStacks, build_stacks
@@ -80,10 +80,11 @@ def read_snapshot(source: Source) -> SnapshotCapture:
         warn_about_trailing_bytes(source.path, file.size - end)
     for column, what in (("allocated_bytes", "blocks"), ("reserved_bytes", "segments")):
         if nulls := tables["allocator_events"][column].null_count:
-            warn(
-                f"{nulls:,} events do not match the {what} of the snapshot: their {column} are unknown",
-                path=source.path,
+            events, whose = (
+                format_count(nulls, "event", "do not match", "does not match"),
+                "its" if nulls == 1 else "their",
             )
+            warn(f"{events} the {what} of the snapshot: {whose} {column} are unknown", path=source.path)
     return SnapshotCapture(tables, +contents.undecoded)
 
 

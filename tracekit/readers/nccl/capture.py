@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.errors import CorruptTraceError, UnknownFormatError, warn
+from tracekit.errors import CorruptTraceError, UnknownFormatError, format_count, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.common.frame_capture import convert_frame
@@ -82,9 +82,11 @@ def _warn_about_skipped_data(path: Path, read_lines: lines.Lines) -> None:
         raise CorruptTraceError("the file contains no complete records", path=path, hint=_COPY_AGAIN)
     if document.truncated or damage:
         reason = damage or "its JSON is incomplete"
-        warn(f"the file is truncated ({reason}): {read_lines.frame.height} complete records were read", path=path)
+        read = format_count(read_lines.frame.height, "complete record", "were read", "was read")
+        warn(f"the file is truncated ({reason}): {read}", path=path)
     if document.invalid:
-        warn(f"{document.invalid} records are not valid JSON and were skipped", path=path)
+        rest, rest_of_one = "are not valid JSON and were skipped", "is not valid JSON and was skipped"
+        warn(format_count(document.invalid, "record", rest, rest_of_one), path=path)
 
 
 _RECORDER_MEMBERS = {

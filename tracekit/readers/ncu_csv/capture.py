@@ -15,7 +15,14 @@ import numpy as np
 import polars as pl
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnsupportedVersionError, warn
+from tracekit.errors import (
+    CorruptTraceError,
+    MissingTableError,
+    TracekitError,
+    UnsupportedVersionError,
+    format_count,
+    warn,
+)
 from tracekit.readers.ncu import nvtx, units
 from tracekit.readers.ncu.units import ATTRIBUTE_PREFIX, DURATION, find_section_name
 from tracekit.readers.ncu_csv import frame, launches
@@ -233,7 +240,8 @@ def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[st
             "profiled no kernel",
             "check the options of ncu that select kernels, such as --kernel-name, --launch-skip and --nvtx-include",
         )
-    count = f"{sum(counts[k] for k in frame.MESSAGE_KINDS)} messages ({counts['ERROR']} errors)"
+    number = sum(counts[k] for k in frame.MESSAGE_KINDS)
+    count = f"{format_count(number, 'message')} ({format_count(counts['ERROR'], 'error')})"
     return f"printed {count} and {content}", "run ncu with --csv, and let it finish"
 
 
@@ -242,7 +250,9 @@ def _warn_about_skipped_content(
 ) -> None:
     """Warn about skipped rows, skipped pages, and raw pages without units."""
     if dropped := rows.invalid_rows + messages.incomplete:
-        warn(f"{dropped} rows do not match the header of their table and were skipped", path=path)
+        rest, rest_of_one = "do not match the header of their table", "does not match the header of its table"
+        skipped = format_count(dropped, "row", rest, rest_of_one)
+        warn(f"{skipped} and {'was' if dropped == 1 else 'were'} skipped", path=path)
     if rows.has_unitless_page:
         warn("a raw page has no row of units: the values of the page are not converted to base units", path=path)
     if "source" in pages:

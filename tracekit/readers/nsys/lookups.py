@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import warn
+from tracekit.errors import format_count, warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.builders import TableBuilder
@@ -159,7 +159,8 @@ class Lookups:
         ids, values = raw["id"].combine_chunks(), raw["value"].combine_chunks()
         if repeated := len(ids) - len(ids.unique()):
             warn(
-                f"{repeated} strings have the same id as an earlier string: the first string with each id is used",
+                f"{format_count(repeated, 'string', 'have', 'has')} the same id as an earlier string: the first string "
+                "with each id is used",
                 path=self.path,
             )
             rows = pa.table({"id": ids, "row": pa.array(range(len(ids)))})
@@ -191,9 +192,10 @@ class Lookups:
         with self._lock:
             unknown, self._unknown = self._unknown, Counter()
         for (name, column), missing in unknown.items():
-            warn(
-                f"{missing} rows of {name} refer to strings that the file lacks: their {column} is null", path=self.path
-            )
+            rows, whose = format_count(missing, "row"), "its" if missing == 1 else "their"
+            refer = "refers" if missing == 1 else "refer"
+            what = f"{rows} of {name} {refer} to strings that the file lacks: {whose} {column} is null"
+            warn(what, path=self.path)
 
 
 def _compute_total_file_size(path: Path) -> int:

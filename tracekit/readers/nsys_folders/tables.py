@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message, warn
+from tracekit.errors import CorruptTraceError, TracekitError, format_count, get_first_line_of_message, warn
 from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.table_files import compute_reserved_value_size, is_flat_type, open_table_file
@@ -133,8 +133,9 @@ class FolderTables:
                         columns = self._convert_types(request, batch, repaired, budget)
                     yield nth, request.convert(columns)
             for column, broken in repaired.items():
+                strings, verb = format_count(broken, "string"), "is" if broken == 1 else "are"
                 warn(
-                    f"{broken} strings of {request.table}.{column} are not UTF-8: invalid bytes are replaced",
+                    f"{strings} of {request.table}.{column} {verb} not UTF-8: invalid bytes are replaced",
                     path=self.path,
                 )
 

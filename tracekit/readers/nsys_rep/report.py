@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import warn
+from tracekit.errors import format_count, warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, Budget, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, convert_damage
@@ -129,7 +129,8 @@ class NsysReport:
                     yield from zip(of_events, results, strict=True)
             self._warn_about_skipped_events(skipped, {_find_payload_field(r.table) for r in event_requests})
         for (table, name), number in repaired.items():
-            warn(f"{number} strings of {table}.{name} are not UTF-8: invalid bytes are replaced", path=self.path)
+            strings, verb = format_count(number, "string"), "is" if number == 1 else "are"
+            warn(f"{strings} of {table}.{name} {verb} not UTF-8: invalid bytes are replaced", path=self.path)
 
     def _read_events(
         self,
@@ -187,7 +188,8 @@ class NsysReport:
         for (payload, name), number in (unknown - self._warned).items():
             tables = unknown_events.TABLES[payload]
             warn(
-                f"{number} unknown or incomplete events were skipped ({name}), but may belong to {tables}",
+                f"{format_count(number, 'unknown or incomplete event', 'were', 'was')} skipped ({name}), "
+                f"but may belong to {tables}",
                 path=self.path,
             )
         self._warned |= unknown

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tracekit.errors import warn
+from tracekit.errors import format_count, warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.sqlite.database import Database
 from tracekit.readers.nsys import blobs
@@ -40,7 +40,8 @@ class ExportTables(Database):
                 repaired += broken
                 yield index, result
             for c, count in repaired.items():
-                warn(f"{count} strings of {table}.{c} are not UTF-8: invalid bytes are replaced", path=self.path)
+                strings, verb = format_count(count, "string"), "is" if count == 1 else "are"
+                warn(f"{strings} of {table}.{c} {verb} not UTF-8: invalid bytes are replaced", path=self.path)
 
     def format_blob_column(self, column: str, data: pa.Array) -> pa.Array:
         """Format a column of binary NVTX payloads as strings, and return any other column unchanged."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.errors import MissingTableError, UnknownFormatError, warn
+from tracekit.errors import MissingTableError, UnknownFormatError, format_count, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, convert_damage, warn_about_trailing_bytes
 from tracekit.readers.common.frame_capture import FrameCapture
@@ -66,7 +66,8 @@ def read_trace(source: Source) -> PerfettoCapture:
             reason = stream.damage or "its last packet is incomplete"
             if capture.is_exported or not packets.count:
                 raise Damage(f"the file is truncated ({reason}) after {packets.count:,} packets")
-            warn(f"the file is truncated ({reason}): {packets.count:,} complete packets were read", path=path)
+            read = format_count(packets.count, "complete packet", "were read", "was read")
+            warn(f"the file is truncated ({reason}): {read}", path=path)
         warn_about_trailing_bytes(path, stream.trailing_bytes)
     capture.require_events(path)
     return capture

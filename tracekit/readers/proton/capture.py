@@ -196,7 +196,7 @@ def _list_devices(described: object) -> Iterator[dict[str, Any]]:
 def _find_vendor(described: Sequence[object]) -> str | None:
     """Return the maker of the GPUs."""
     names = {name for each in described if isinstance(each, dict) for name in each}
-    vendors = {"CUDA": "Nvidia", "HIP": "AMD"}
+    vendors = {"CUDA": "NVIDIA", "HIP": "AMD"}
     return ", ".join(vendors[name] for name in sorted(names) if name in vendors) or None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.errors import CorruptTraceError, get_first_line_of_message, warn
+from tracekit.errors import CorruptTraceError, format_count, get_first_line_of_message, warn
 from tracekit.readers.common.budget import CELL_BYTES, Budget
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.json.document import DocumentFormat
@@ -202,7 +202,8 @@ def read_records(source: Source) -> tables.BuiltCapture:
         what = stream.damage or "the file ends before the end of its JSON"
         warn(f"{what}: it is read up to the last whole record", path=path)
     if document.invalid:
-        warn(f"{document.invalid} records that are not valid JSON were skipped", path=path)
+        rest, rest_of_one = "that are not valid JSON were skipped", "that is not valid JSON was skipped"
+        warn(format_count(document.invalid, "record", rest, rest_of_one), path=path)
     info = {"tool": "rocprofv3", "device_vendors": "AMD"}
     return tables.BuiltCapture(path, HINT, frames, tables.count_as_undecoded(collector.counts), info)
 

@@ -35,6 +35,8 @@ _APIS = {
     r"^cuda[A-Z]": "CUDA runtime",
     r"^cu[A-Z]": "CUDA driver",
 }
+_VENDORS = {"AMD": r"^(?:hip[A-Z]|hsa_)\w{0,100}$", "NVIDIA": r"^cuda?[A-Z]\w{0,100}$"}
+"""Regular expression for the functions of the runtimes of a maker. Kernels for AMD can have the names of CUDA."""
 _COPY = r"^(?:Copy|MEMORY_COPY|Memcpy)"
 _FILL = r"^(?:Fill|Memset)"
 _KERNELS = ("KernelExecution", "Task")
@@ -99,7 +101,13 @@ class RpdCapture(tables.RocmCapture):
         """Return the metadata of the profile."""
         rows = self.read_rows("rocpd_metadata", (), ("tag", "value"))
         version = rows.filter(tag="schema_version")["value"].first()
-        return {"tool": "rocmProfileData"} | ({"schema_version": version} if isinstance(version, str) else {})
+        info = {"tool": "rocmProfileData", "device_vendors": self._find_vendor(), "schema_version": version}
+        return {name: value for name, value in info.items() if isinstance(value, str)}
+
+    def _find_vendor(self) -> str | None:
+        """Return the maker of the GPUs, which follows from the runtime whose functions were called, or None."""
+        names = self.strings["string"]
+        return next((vendor for vendor, pattern in _VENDORS.items() if names.str.contains(pattern).any()), None)
 
     def read_rows(
         self, table: str, integers: Sequence[str] | Mapping[str, str], strings: Sequence[str] = ()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, warn
+from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, format_count, warn
 from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.tensorflow.graph import EDGES, NODES
@@ -96,16 +96,17 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
 def _warn_about_unread_bytes(events: FileEvents) -> None:
     """Warn if a file ends with bytes that were not read because a record is invalid or incomplete."""
     unread = events.size - events.end
+    left = format_count(unread, "byte", "were", "was")
     if events.damage:
         warn(
-            f"{events.damage} at byte {events.end}: the {events.records} records before it were read, "
-            f"but the last {unread} bytes were not",
+            f"{events.damage} at byte {events.end}: the {format_count(events.records, 'record')} before it "
+            f"{'was' if events.records == 1 else 'were'} read, but the last {left} not",
             path=events.path,
         )
     elif unread:
         warn(
-            f"the file ends within a record, perhaps because it is still being written: {events.records} records were "
-            f"read, but the last {unread} bytes were not",
+            f"the file ends within a record, perhaps because it is still being written: "
+            f"{format_count(events.records, 'record', 'were', 'was')} read, but the last {left} not",
             path=events.path,
         )
 

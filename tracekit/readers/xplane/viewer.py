@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import CorruptTraceError, warn
+from tracekit.errors import CorruptTraceError, format_count, warn
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.columns import DICTIONARY, build_number_array, compact_dictionary
 from tracekit.readers.common.damage import Damage, warn_about_trailing_bytes
@@ -122,7 +122,10 @@ def _add_events(cells: JsonCells, builders: dict[str, TableBuilder], budget: Bud
 def _warn_about_missing_events(path: Path, document: Document, stream: Stream, count: int) -> None:
     if document.truncated or stream.damage:
         reason = stream.damage or "its JSON is incomplete"
-        warn(f"the file is truncated ({reason}): {count:,} complete events were read", path=path)
+        warn(
+            f"the file is truncated ({reason}): {format_count(count, 'complete event', 'were read', 'was read')}",
+            path=path,
+        )
     if count >= MAX_EVENTS:
         warn(
             f"the trace contains {count:,} events, and the profiler leaves out all others: the profile beside it "

@@ -14,8 +14,10 @@ from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.plots import recipes as plots
 from tracekit.registry.absence import State as Reason
+from tracekit.registry.absence import has_other_profiler
 from tracekit.registry.analyses import FIGURE, find_analysis
 from tracekit.text.elements import tag
+from tracekit.text.makers import is_without_cuda, list_makers_of_capture
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid
 from tracekit.view import ranks as sets_of_ranks
@@ -572,7 +574,10 @@ def _explain_absence(captures: ViewedCaptures, capture: ViewedCapture, page: Pag
 def _create_missing_data_error(trace: Trace, page: Page) -> TracekitError:
     """Return an error that states why a capture has no data for a page, and what to do."""
     absence = get_trace_view(trace).explain_missing_tables(page.needed_tables)
-    hint = None if absence.state is Reason.NOT_DECODED else page.recording_hint
+    info = trace.info
+    is_without_nvidia = is_without_cuda(list_makers_of_capture(info, trace.devices.select("name", "chip").to_dicts()))
+    is_other = is_without_nvidia or has_other_profiler(trace.format or "", info.get("tool", ""))
+    hint = None if absence.state is Reason.NOT_DECODED or is_other else page.recording_hint
     hint = hint or absence.hint or f"open a capture with rows in the tables {', '.join(page.needed_tables)}"
     return TracekitError(f"this capture has no data for this page: {absence.reason}", hint=hint)
 

@@ -19,6 +19,7 @@ from tracekit.registry.notices import (
     select_warnings,
 )
 from tracekit.text.elements import tag
+from tracekit.text.makers import list_makers_of_capture, name_gpu
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
 from tracekit.view.filters import write_equality_filters
@@ -173,6 +174,8 @@ def _build_top_ops_table(context: Context, trace: Trace) -> Any:
         "gpu_time_ns",
     ]
     ops = trace.frame("ops").select(columns).sort("gpu_time_ns", "op_id", descending=[True, False]).head(TOP).collect()
+    if ops.is_empty():
+        return components.build_panel(_TOP_OPS, [missing.build_missing_data_note(trace, ["ops"])])
     titles = {
         "gpu_time_ns": "GPU time (ns)",
         "op_name": "Op",
@@ -233,7 +236,9 @@ def _build_advice_panel(context: Context) -> Any:
         return None
     if not findings.height:
         view = get_trace_view(context.capture.trace)
-        return components.build_panel(_ADVICE, [tag.p(explain_missing_advice(view))])
+        text = explain_missing_advice(view)
+        is_in_answer = text == view.explanation().sentence  # of the first panel of the page
+        return None if is_in_answer else components.build_panel(_ADVICE, [tag.p(text)])
     items = []
     for row in findings.iter_rows(named=True):
         parts = [
@@ -292,9 +297,10 @@ def _build_system_panel(trace: Trace) -> Any:
     """Return a panel with metadata of the machine, without host and user names."""
     info = trace.info
     rows = [(title, str(info[name])) for name, title in METADATA.items() if info.get(name)]
+    makers = list_makers_of_capture(info, trace.devices.select("name", "chip").to_dicts())
     rows += [
-        (f"GPU {device}", name or "")
-        for device, name in trace.devices.sort("device_id").select("device_id", "name").iter_rows()
+        (f"GPU {device}", name_gpu(name, chip, makers))
+        for device, name, chip in trace.devices.sort("device_id").select("device_id", "name", "chip").iter_rows()
     ]
     if not rows:
         return None

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import polars as pl
 
+from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.pages.values import NANOSECONDS, POINT, build_value
 from tracekit.text import shorten_end
@@ -94,6 +95,8 @@ def _find_steps_window(context: Context, span: TimeWindow) -> TimeWindow | None:
     everything.
     """
     at = timeline.get_aggregation(context.state, context.capture)
+    if at.is_default and not any(map(context.capture.trace.count, schemas.list_tables("activity"))):
+        return None  # the timeline of other data, such as memory, would be cut off
     if at.include_warm_up or (at.is_default and context.capture.trace.count("kernels") > MAX_QUICK_KERNELS):
         return None
     steps = context.capture.get_aggregated_trace(at).frame("iterations").filter("is_aggregated")
@@ -156,7 +159,8 @@ def _build_links(state: PageState, window: TimeWindow, span: TimeWindow) -> Elem
 def _build_canvas(state: PageState, window: TimeWindow, span: TimeWindow, parts: Sequence[str]) -> Element:
     """Return the elements in which the script draws the timeline. They are hidden without scripts."""
     opened = [part for part in parts if part in (tracks.STEPS, tracks.CAUSES, tracks.GPU, tracks.CPU)]
-    opened = opened if tracks.GPU in parts or tracks.OTHER not in parts else [*opened, tracks.OTHER]
+    if tracks.GPU not in parts:
+        opened += [part for part in parts if part in (tracks.COUNTERS, tracks.OTHER)]
     buttons = [
         tag.button(sign, type="button", data_do=name, title=label, aria_label=label) for name, sign, label in _TOOLS
     ]
