@@ -116,7 +116,7 @@ def test_the_summary_answers_what_why_answers() -> None:
 
 def test_the_span_contains_all_events_of_the_program() -> None:
     with tk.load(FIXTURES / "nccl" / "stuck_rank0.pickle") as trace:
-        assert trace.span() == (0, trace.frame("communication_calls").select("created_ns").max().collect().item())
+        assert trace.span() == (0, trace.frame("communication_calls").select("end_seen_ns").max().collect().item())
     with tk.load(SNAPSHOT) as snapshot:
         assert snapshot.span() == (0, 1_487_631_000)
 

@@ -269,7 +269,7 @@ def format_class(name: str, count: int) -> str:
         return f"{count:,} {'event' if count == 1 else 'events'} {shown}"
     preposition = _PREPOSITION.search(shown)
     noun, rest = (shown[: preposition.start()], shown[preposition.start() :]) if preposition else (shown, "")
-    if _PLURAL.search(noun):
+    if "_" not in noun and _PLURAL.search(noun):
         return f"{count:,} {_PLURAL.sub(_convert_to_singular, noun) if count == 1 else noun}{rest}"
     if " without " in rest or shown.startswith("generic event"):
         return f"{count:,} {noun}{'' if count == 1 else 's'}{rest}"
