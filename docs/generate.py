@@ -386,7 +386,20 @@ _SCALE_NAMES = ("as recorded", "likely", "fast CPU", "fast launching")
 def why_json() -> str:
     """Return tables of the fields of what ``tracekit why --format json`` prints."""
     schema = json.loads((ROOT / "schemas" / "why.json").read_text("utf-8"))
-    objects = {"The envelope": schema} | {f"`{name}`": d for name, d in schema["$defs"].items()}
+    return _format_objects({"The envelope": schema} | {f"`{name}`": d for name, d in schema["$defs"].items()})
+
+
+def answer_json() -> str:
+    """Return tables of the fields of what ``--format answer`` prints, without those of ``why`` and ``what-if``."""
+    schema, why, what_if = (
+        json.loads((ROOT / "schemas" / f"{name}.json").read_text("utf-8")) for name in ("answer", "why", "what_if")
+    )
+    objects = {name: d for name, d in schema["$defs"].items() if name not in {**why["$defs"], **what_if["$defs"]}}
+    return _format_objects({"The envelope": schema} | {f"`{name}`": each for name, each in reversed(objects.items())})
+
+
+def _format_objects(objects: dict[str, Any]) -> str:
+    """Return a table of the fields of each object, given its JSON Schema by title."""
     parts = []
     for title, definition in objects.items():
         rows = [
@@ -403,6 +416,8 @@ def _json_type(field: dict[str, Any]) -> str:
         return f"`{field['$ref'].rpartition('/')[2]}`"
     if "anyOf" in field:
         return " or ".join(map(_json_type, field["anyOf"]))
+    if not field:
+        return "any value"
     if "const" in field:
         return f"`{json.dumps(field['const'])}`"
     names = field.get("type", "string")
@@ -490,7 +505,7 @@ _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
 _VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
 _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
 _WHY_GENERATORS = (why_parts, why_causes, why_changes, why_shares, why_scales, why_json)
-_ANSWER_GENERATORS = (answer_scores, answer_marks, answer_causes)
+_ANSWER_GENERATORS = (answer_json, answer_scores, answer_marks, answer_causes)
 _SERVING_GENERATORS = (kernel_categories, serving_annotations)
 _GENERATORS = (
     tables,

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 NAMES = [
     "Capture",
+    "Envelope",
     "Exporter",
     "Reader",
     "Trace",
@@ -31,6 +32,7 @@ NAMES = [
     "TracekitWarning",
     "Undecoded",
     "analyze",
+    "answer",
     "convert",
     "diff",
     "errors",
@@ -69,7 +71,8 @@ def test_names() -> None:
 
 
 def test_the_package_stays_short() -> None:
-    assert len((ROOT / "tracekit" / "__init__.py").read_text("utf-8").splitlines()) <= 51
+    """A name takes three lines: an import for type checkers, an import when it is first used, and its export."""
+    assert len((ROOT / "tracekit" / "__init__.py").read_text("utf-8").splitlines()) <= 3 * len(NAMES) - 6
 
 
 def test_signatures_are_the_contract() -> None:

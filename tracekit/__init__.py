@@ -6,6 +6,8 @@ from tracekit.system.lazy import create_lazy_getattr_and_dir
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit import errors
+    from tracekit.answers.ask import answer
+    from tracekit.answers.envelope import Envelope
     from tracekit.errors import TracekitError, TracekitWarning
     from tracekit.readers.redaction import redact, unredacted
     from tracekit.registry import Capture, Exporter, Reader, Undecoded, formats
@@ -17,6 +19,8 @@ else:  # hidden from type checkers, so that they report unknown attributes
     __getattr__, __dir__ = create_lazy_getattr_and_dir(
         globals(),
         {
+            "answers.ask": ("answer",),
+            "answers.envelope": ("Envelope",),
             "errors": ("TracekitError", "TracekitWarning"),
             "readers.redaction": ("redact", "unredacted"),
             "registry": ("Capture", "Exporter", "Reader", "Undecoded", "formats"),
@@ -30,6 +34,7 @@ else:  # hidden from type checkers, so that they report unknown attributes
 __version__ = "0.1.0"
 __all__ = [
     "Capture",
+    "Envelope",
     "Exporter",
     "Reader",
     "Trace",
@@ -38,6 +43,7 @@ __all__ = [
     "TracekitWarning",
     "Undecoded",
     "analyze",
+    "answer",
     "convert",
     "diff",
     "errors",

@@ -156,6 +156,21 @@ def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     warnings.warn(text, TracekitWarning, stacklevel=3)
 
 
+@contextlib.contextmanager
+def collect_warnings() -> Iterator[list[str]]:
+    """Collect the texts of the warnings that are shown in a ``with`` statement. They are shown nevertheless."""
+    texts: list[str] = []
+    show = warnings.showwarning
+
+    def collect(message: Warning | str, *arguments: Any, **others: Any) -> None:
+        texts.append(remove_secrets(str(message)))
+        show(message, *arguments, **others)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = collect
+        yield texts
+
+
 def count_warnings() -> int:
     """Return how many warnings ``warn`` has issued in this process, including those that filters suppress."""
     return len(_issued)

@@ -24,9 +24,9 @@ def generate_files() -> Iterator[tuple[Path, bytes]]:
     for path, source in messages.FILES.items():
         yield path, messages.compile_messages(source)
 
-    from schemas.generate import correlation_reads, names, why_schema
+    from schemas.generate import answer_schema, contract, correlation_reads, names, why_schema
 
-    for generated in (correlation_reads, why_schema, names):
+    for generated in (correlation_reads, why_schema, answer_schema, contract, names):
         yield generated.FILE, generated.text().encode()
     yield why_schema.WHAT_IF_FILE, why_schema.what_if_text().encode()
 

@@ -11,6 +11,7 @@ import json
 import re
 import types
 import typing
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
@@ -28,7 +29,7 @@ _CLASSES = (
     *(answer.StepFigures, answer.LedgerPart, answer.Saving, answer.Place, answer.Evidence, answer.Rows),
     *(answer.CauseOfTime, answer.ColdSteps, answer.FirstCall, answer.Why),
 )
-_CLASSES_OF_WHAT_IF = (answer.StepFigures, answer.LedgerPart, answer.Saving, what_if.EditMatch, what_if.WhatIf)
+CLASSES_OF_WHAT_IF = (answer.StepFigures, answer.LedgerPart, answer.Saving, what_if.EditMatch, what_if.WhatIf)
 _RANGE_OF_PART = {
     "type": "object",
     "properties": {"range": {"type": ["string", "null"]}, "total_ns": {"type": "integer", "minimum": 0}},
@@ -39,7 +40,7 @@ _RANGE_OF_PART = {
 
 def build(classes: tuple[type, ...] = _CLASSES, command: str = "why") -> dict[str, Any]:
     """Return the JSON Schema of the envelope of a command. The last class is that of the answer."""
-    definitions = {cls.__name__: _build_class(cls) for cls in classes}
+    definitions = {cls.__name__: build_class(cls) for cls in classes}
     texts = {"type": "array", "items": {"type": "string"}}
     properties = {
         "schema": {"const": answer.SCHEMA, "description": "Version of the envelope."},
@@ -65,9 +66,9 @@ def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _build_class(cls: type) -> dict[str, Any]:
+def build_class(cls: type) -> dict[str, Any]:
     """Return the schema of the object to which ``to_dict`` turns a dataclass."""
-    hints = typing.get_type_hints(cls, {**vars(answer), **vars(what_if), "Why": answer.Why})
+    hints = typing.get_type_hints(cls)
     descriptions = read_descriptions(cls)
     properties = {}
     for declared in dataclasses.fields(cls):
@@ -103,7 +104,10 @@ def _build_type(hint: Any) -> dict[str, Any]:
         variants = [_build_type(a) for a in arguments]
         names = [v["type"] for v in variants if set(v) == {"type"}]
         return {"type": names} if len(names) == len(variants) else {"anyOf": variants}
-    return {"$ref": f"#/$defs/{hint.__name__}"}
+    if typing.get_origin(hint) is Mapping:
+        values = _build_type(arguments[1])
+        return {"type": "object", **({"additionalProperties": values} if values else {})}
+    return {"$ref": f"#/$defs/{hint.__name__}"} if dataclasses.is_dataclass(hint) else {}
 
 
 def read_descriptions(cls: type) -> dict[str, str]:
@@ -120,7 +124,7 @@ def text() -> str:
 
 def what_if_text() -> str:
     """Return the content of the file for ``what-if``."""
-    return json.dumps(build(_CLASSES_OF_WHAT_IF, "what-if"), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(build(CLASSES_OF_WHAT_IF, "what-if"), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_file() -> dict[str, Any]:

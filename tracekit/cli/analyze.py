@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from tracekit.cli.answers import print_envelope, read_scope
 from tracekit.cli.options import (
+    ANSWER,
+    answer_printing_options,
     create_name_completer,
     input_options,
     inputs_argument,
@@ -14,13 +17,13 @@ from tracekit.cli.options import (
     limit_option,
     load_inputs,
     parse_names,
-    printing_options,
     quiet_option,
     rank_option,
     selection_options,
 )
 from tracekit.cli.output import print_message, print_recorded_warnings, show_progress_bar
-from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_option, print_reports
+from tracekit.cli.reports import format_limit_help, list_option, print_reports
+from tracekit.errors import collect_warnings
 from tracekit.registry import analyses
 from tracekit.registry.absence import State
 
@@ -56,7 +59,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 @jobs_option
 @limit_option(format_limit_help("rule"))
 @selection_options
-@printing_options
+@answer_printing_options
 @quiet_option
 def analyze_command(
     *,
@@ -84,9 +87,17 @@ def analyze_command(
         rule_names = cast("list[RuleName]", [rule.name for rule in rules if rule.origin == "nsys"])
     for name in rule_names:
         analyses.parse_name(name, kinds=[analyses.RULE])
-    with load_inputs(paths, from_) as trace:
-        print_recorded_warnings(trace, quiet=quiet)
+    with collect_warnings() as warnings, load_inputs(paths, from_) as trace:
         selected = select(trace)
+        if printing.style == ANSWER:
+            from tracekit.answers.build import Asked, wrap_reports
+            from tracekit.answers.tables import compute_reports
+
+            asked = Asked("analyze", tuple(rule_names), trace, read_scope(), limit or None, warnings)
+            reports = compute_reports(selected, rule_names)
+            print_envelope(wrap_reports(asked, selected, reports), printing, trace)
+            return
+        print_recorded_warnings(trace, quiet=quiet)
         with show_progress_bar("computing", quiet=quiet) as progress:
             results = []
             for i, name in enumerate(rule_names):
@@ -100,6 +111,8 @@ def analyze_command(
 
 def _describe_empty_result(trace: TraceOrSet, rule: str) -> str:
     """Return a sentence that states whether a rule found nothing, or why it was not applied."""
+    from tracekit.sets.notices import explain_missing_rows
+
     absences = explain_missing_rows(trace, rule)
     if any(absence.state is State.NOTHING_FOUND for absence in absences):
         return "the rule found nothing"

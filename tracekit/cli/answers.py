@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import warnings
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tracekit.cli.options import (
+    ANSWER,
     add_options,
     input_options,
     jobs_option,
@@ -22,16 +22,39 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
+from tracekit.errors import collect_warnings
 from tracekit.registry.notices import list_recorded_warnings
 from tracekit.text.urls import remove_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
-    from tracekit.cli.options import CapturePath, RollUpOptions, Select, TraceOrSet
+    from tracekit.answers.envelope import Envelope
+    from tracekit.cli.options import CapturePath, Printing, RollUpOptions, Select, TraceOrSet
+    from tracekit.cli.output import HasInputs
     from tracekit.core.diagnosis.answer import Answer
 
     AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+
+
+_NO_SCOPE = frozenset(
+    {
+        *("style", "out", "force", "quiet", "spreadsheet", "timeunit", "limit", "report_names", "rule_names", "recipe"),
+        *(
+            "edits",
+            "kinds",
+            "jobs",
+            "memory",
+            "to",
+            "baseline",
+            "conditions",
+            "allow_untestable",
+            "no_cache",
+            "as_json",
+        ),
+    }
+)
+"""Names of the arguments of options that name what is asked for, or how to print the answer."""
 
 
 def _parse_step_time(text: str) -> int:
@@ -56,21 +79,31 @@ class Question:
 
     def print_answer(
         self,
+        command: Literal["why", "what-if"],
+        names: tuple[str, ...],
         compute: Callable[[TraceOrSet, int | None], AnyAnswer],
         format_lines: Callable[[AnyAnswer], Iterable[str]],
     ) -> None:
         """Load the inputs, and print an answer.
 
         Args:
+            command: Command that answers.
+            names: Names of what is asked for.
             compute: Function that returns the answer, given the inputs and the duration of a step without the profiler
                 in ns, or None.
             format_lines: Function that returns the lines of the answer as text.
         """
-        with _collect_warnings() as texts, load_inputs(self.paths, self.from_) as trace:
+        with collect_warnings() as texts, load_inputs(self.paths, self.from_) as trace:
             print_recorded_warnings(trace, quiet=self.quiet)
             with show_progress_bar("computing", quiet=self.quiet):
                 answer = compute(self.roll_up(self.select(trace)), self.step_ns)
             with open_output_page() as page:
+                if self.style == ANSWER:
+                    from tracekit.answers.build import Asked
+
+                    asked = Asked(command, names, trace, read_scope(), warnings=texts)
+                    page.print_json(asked.wrap_answer(answer).to_dict())
+                    return
                 if self.style == "json":
                     inputs = [remove_secrets(str(path)) for path in self.paths]
                     page.print_json(answer.to_envelope(inputs, [*_list_recorded_warnings(trace), *texts]))
@@ -79,19 +112,30 @@ class Question:
                     page.print_wrapped_line(line)
 
 
-@contextlib.contextmanager
-def _collect_warnings() -> Iterator[list[str]]:
-    """Collect the texts of the warnings that are shown in a with statement."""
-    texts: list[str] = []
-    show = warnings.showwarning
+def read_scope() -> dict[str, Any]:
+    """Return the values of the options of the current command that restrict what is asked, by name of the option."""
+    context = click.get_current_context()
+    given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    values = {
+        parameter.opts[-1].removeprefix("--"): context.params.get(parameter.name or "")
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option)
+        and parameter.name not in _NO_SCOPE
+        and context.get_parameter_source(parameter.name or "") in given
+    }
+    return {name: _convert_to_json(value) for name, value in values.items() if value not in (None, ())}
 
-    def collect(message: Warning | str, *arguments: Any, **others: Any) -> None:
-        texts.append(remove_secrets(str(message)))
-        show(message, *arguments, **others)
 
-    with warnings.catch_warnings():
-        warnings.showwarning = collect
-        yield texts
+def _convert_to_json(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_convert_to_json, value))
+    return value if isinstance(value, (bool, int, float)) or value is None else remove_secrets(str(value))
+
+
+def print_envelope(envelope: Envelope, printing: Printing, source: HasInputs | None = None) -> None:
+    """Print an envelope as JSON."""
+    with printing.open_output_page(source) as page:
+        page.print_json(envelope.to_dict())
 
 
 def _list_recorded_warnings(trace: TraceOrSet) -> list[str]:
@@ -118,9 +162,10 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--format",
             "style",
-            type=click.Choice(["text", "json"]),
+            type=click.Choice(["text", "json", ANSWER]),
             default="text",
-            help="How to print the answer. json is one object with all figures.",
+            help="How to print the answer. json is one object with all figures. answer also contains the captures, "
+            "what was recorded, and a status.",
         ),
         quiet_option,
     )

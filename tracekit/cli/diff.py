@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.answers import print_envelope, read_scope
 from tracekit.cli.options import (
+    ANSWER,
     CAPTURE,
+    answer_printing_options,
     create_name_completer,
     get_layers,
     get_local_name,
@@ -19,7 +22,6 @@ from tracekit.cli.options import (
     memory_option,
     parse_iterations,
     parse_names,
-    printing_options,
     quiet_option,
     strict_option,
 )
@@ -137,7 +139,7 @@ class _ComparedFiles:
     help="Write an HTML page that shows A and B side by side to the -o file.",
 )
 @limit_option(format_limit_help("kind"))
-@printing_options
+@answer_printing_options
 @quiet_option
 @layers_option
 @strict_option
@@ -198,7 +200,14 @@ def diff_command(
     alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
     chosen = kinds or compare.choose_kinds(before, after)
     diff = compare.compare(before, after, chosen, alpha=alpha, min_percent=min_percent)
-    if to is None:
+    if printing.style == ANSWER and to is None:
+        from tracekit.answers.build import wrap_diff
+        from tracekit.answers.captures import describe_side
+
+        captures = [*describe_side(a, before, "a"), *describe_side(b, after, "b")]
+        envelope = wrap_diff(diff, captures, scope=read_scope(), limit=limit or None)
+        print_envelope(envelope, printing, _ComparedFiles(tuple(inputs)))
+    elif to is None:
         _print_diff(diff, printing, inputs, limit, quiet=quiet)
     else:
         _write_page(diff, printing, inputs, limit, (get_local_name(a).name, get_local_name(b).name))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import input_options, inputs_argument, is_folder_or_pattern, is_strict, load_input
+from tracekit.cli.options import ANSWER, input_options, inputs_argument, is_folder_or_pattern, is_strict, load_input
 from tracekit.cli.output import open_output_page, print_error
 from tracekit.errors import TracekitError
 from tracekit.registry.absence import Absence, State
@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 @inputs_argument
 @input_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per input.")
-def info_command(*, paths: tuple[CapturePath, ...], from_: str | None, as_json: bool) -> None:
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", ANSWER]),
+    help="How to print what IN contains. json is the same as --json. answer is JSON with rows, their columns and a "
+    "status, one object per input.",
+)
+def info_command(*, paths: tuple[CapturePath, ...], from_: str | None, as_json: bool, style: str | None) -> None:
     """Show the format, version, devices, time span and row counts of each IN, and count undecoded events.
 
     Warnings and errors that the profiler recorded come first, followed by the reason if IN contains no GPU work.
@@ -42,7 +49,7 @@ def info_command(*, paths: tuple[CapturePath, ...], from_: str | None, as_json: 
     for path, is_named in expanded:
         try:
             with load_input(path, from_) as trace:
-                metadata = collect_metadata(trace)
+                metadata = _answer(trace) if style == ANSWER else collect_metadata(trace)
         except (TracekitError, OSError) as e:
             if len(expanded) == 1 or (is_strict() and not is_named):
                 raise
@@ -53,13 +60,20 @@ def info_command(*, paths: tuple[CapturePath, ...], from_: str | None, as_json: 
                 warn_about_unreadable(path, e)
             continue
         with open_output_page() as page:
-            if as_json:
+            if as_json or style in ("json", ANSWER):
                 page.print_json(metadata)
             else:
                 for line in format_metadata(metadata):
                     page.print_line(line)
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _answer(trace: Trace) -> dict[str, Any]:
+    """Return what a capture contains in the envelope that all answers share."""
+    from tracekit.answers.ask import answer
+
+    return answer(trace, "info").to_dict()
 
 
 def _expand_folders_and_patterns(paths: Iterable[CapturePath], from_: str | None) -> Iterator[tuple[CapturePath, bool]]:

@@ -507,6 +507,8 @@ def _list_dialect_names() -> Iterable[str]:
 
 
 STYLES = ("table", "csv", "json", "jsonl", "parquet", "arrow")
+ANSWER = "answer"
+"""Output format that prints the envelope that all answers share."""
 _STYLE_BY_SUFFIX = {
     **{f".{style}": style for style in STYLES[1:]},
     ".ndjson": "jsonl",
@@ -620,12 +622,23 @@ def printing_options(command: Command) -> Command:
 
     The command receives their values as ``printing``.
     """
+    return _add_printing_options(STYLES, "", command)
+
+
+def answer_printing_options(command: Command) -> Command:
+    """Add the options that ``printing_options`` adds. The output format can also be ``answer``."""
+    text = " answer is JSON with the captures, the rows, their columns and evidence, and a status."
+    return _add_printing_options((*STYLES, ANSWER), text, command)
+
+
+def _add_printing_options(styles: Sequence[str], help_text: str, command: Command) -> Command:
     options = (
         click.option(
             "--format",
             "style",
-            type=click.Choice(STYLES),
-            help="Output format. By default, the suffix of the -o file determines it. Without one, a table is printed.",
+            type=click.Choice(styles),
+            help="Output format. By default, the suffix of the -o file determines it. Without one, a table is printed."
+            + help_text,
         ),
         timeunit_option,
         click.option(

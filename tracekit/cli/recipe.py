@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.answers import print_envelope, read_scope
 from tracekit.cli.options import (
+    ANSWER,
     PAGE_SUFFIXES,
     Printing,
     check_time_unit,
@@ -26,7 +28,7 @@ from tracekit.cli.options import (
     timeunit_option,
 )
 from tracekit.cli.output import print_message, show_progress_bar
-from tracekit.cli.reports import ROWS_OF_ONE, explain_missing_rows, list_option
+from tracekit.cli.reports import ROWS_OF_ONE, list_option
 from tracekit.errors import create_choices_hint
 from tracekit.registry import analyses
 from tracekit.registry.analyses import ResultColumn
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from tracekit.sets import TraceSet
 
 FOLDER_STYLES = ("parquet", "csv", "html")
-PRINTED_STYLES = ("table", "csv", "json", "jsonl")
+PRINTED_STYLES = ("table", "csv", "json", "jsonl", ANSWER)
 
 
 def _describe_recipes() -> Iterator[tuple[str, str, str]]:
@@ -120,7 +122,8 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
     "--format",
     "style",
     type=click.Choice([*PRINTED_STYLES, "parquet", "html"]),
-    help="Format of the printed table (table, csv, json, jsonl) or of the folder (parquet, csv, or html with figures).",
+    help="Format of the printed table (table, csv, json, jsonl; answer is JSON with the captures and a status) or of "
+    "the folder (parquet, csv, or html with figures).",
 )
 @timeunit_option
 @click.option("--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula.")
@@ -166,7 +169,8 @@ def recipe_command(
     main = declared.results[0].name
     _check_table_and_style(style, out, table or main, [*(result.name for result in declared.results), recipes.FILES])
     check_time_unit(timeunit, style or ("table" if out is None else "parquet"))
-    traces = select(load_set(paths, from_))
+    loaded = load_set(paths, from_)
+    traces = select(loaded)
     with show_progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run_recipe(traces, recipe, values, progress=progress)
     missing = _explain_missing_rows(traces, recipe) if tables[main].is_empty() else []
@@ -185,10 +189,18 @@ def recipe_command(
         )
         return
     printing = Printing(style or "table", None, force=False, spreadsheet=spreadsheet, timeunit=timeunit)
+    if printing.style == ANSWER:
+        from tracekit.answers.build import Asked, wrap_recipe
+
+        asked = Asked("recipe", (recipe,), loaded, read_scope(), limit or None)
+        print_envelope(wrap_recipe(asked, recipe, tables, [table or main]), printing, traces)
+        return
     _print_table(declared, table or main, tables[table or main], printing, limit)
 
 
 def _explain_missing_rows(traces: TraceSet, recipe: str) -> list[str]:
+    from tracekit.sets.notices import explain_missing_rows
+
     reason = "; ".join(absence.sentence for absence in explain_missing_rows(traces, recipe))
     return [f"{recipe}: no rows, because {reason}"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING
 
 import click
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
     from tracekit.cli.options import Printing, TraceOrSet
     from tracekit.cli.output import CommandOutput
     from tracekit.core.reports import ReportTable
-    from tracekit.registry.absence import Absence
     from tracekit.sets.reports import RankedReport
-    from tracekit.trace import Trace
 
     PrintableReport = ReportTable | RankedReport
     Reports = Sequence[tuple[str, PrintableReport]]
@@ -39,19 +36,6 @@ def format_limit_help(noun: str) -> str:
         f"Number of rows to print of each {noun}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
         f"({ROWS_OF_SEVERAL} for several {noun}s), and all otherwise."
     )
-
-
-def explain_missing_rows(trace: TraceOrSet, name: str) -> list[Absence]:
-    """Return the reasons why a table, a report, a rule or a recipe has no rows in a trace or in the ranks of a set."""
-    from tracekit.trace import Trace
-
-    if isinstance(trace, Trace):
-        return [trace.explain_missing_rows(name)]
-    return list(dict.fromkeys(trace.map(functools.partial(_explain_missing_rows_of_rank, name))))
-
-
-def _explain_missing_rows_of_rank(name: str, trace: Trace) -> Absence:
-    return trace.explain_missing_rows(name)
 
 
 def list_option(

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
+from tracekit.cli.answers import print_envelope, read_scope
 from tracekit.cli.options import (
+    ANSWER,
     CAPTURE,
+    answer_printing_options,
     correlated_option,
     create_name_completer,
     input_options,
@@ -16,14 +19,13 @@ from tracekit.cli.options import (
     list_table_names,
     load_inputs,
     parse_names,
-    printing_options,
     quiet_option,
     rank_option,
     rollup_options,
     selection_options,
 )
 from tracekit.cli.output import print_message, print_steps
-from tracekit.cli.reports import explain_missing_rows
+from tracekit.errors import collect_warnings
 from tracekit.registry.absence import State
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ def complete_input_or_table(context: click.Context, _: click.Parameter, typed: s
 @correlated_option
 @selection_options
 @rollup_options
-@printing_options
+@answer_printing_options
 @quiet_option
 def rows_command(
     *,
@@ -109,9 +111,15 @@ def rows_command(
 
     if wide and table != "ncu_metrics":
         raise click.UsageError(f"--wide works only with the table ncu_metrics, not with {table!r}")
-    with load_inputs(paths, from_) as trace:
+    with collect_warnings() as warnings, load_inputs(paths, from_) as trace:
         selected = roll_up(select(trace.correlate() if correlated else trace), table)
         frame = select_rows(selected, table, columns=columns, where=where, sort=sort, wide=wide)
+        if printing.style == ANSWER:
+            from tracekit.answers.build import Asked, wrap_rows
+
+            asked = Asked("rows", (table,), trace, read_scope(), limit or None, warnings)
+            print_envelope(wrap_rows(asked, selected, frame, is_filtered=where is not None), printing, trace)
+            return
         printed = frame.head(_compute_max_rows(limit, printing) or frame.height)
         with printing.open_output_page(selected, limit=limit) as page:
             printing.print_frame(page, printed)
@@ -128,6 +136,8 @@ def rows_command(
 
 def _print_reason_for_missing_rows(trace: TraceOrSet, table: str, *, is_filtered: bool, quiet: bool) -> None:
     """Print why a table has no rows. Undecoded events are omitted, because reading the table causes a warning."""
+    from tracekit.sets.notices import explain_missing_rows
+
     for absence in explain_missing_rows(trace, table):
         if is_filtered and absence.state is State.NOTHING_FOUND:
             print_message(f"{table}: no row meets the condition of --where", quiet=quiet)

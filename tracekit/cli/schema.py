@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tracekit.schemas import TableSchema
 
 
-ANSWERS = ("why", "what_if")
-"""Methods whose results are objects, which a file in ``schemas`` describes."""
+ANSWERS = {"method.why": "why.json", "method.what_if": "what_if.json", "answer": "answer.json"}
+"""Objects that commands print, with the files in ``schemas`` that describe them."""
 
 
 def _list_names() -> Iterable[str]:
-    return [*schemas.table_names(), *_find_results()]
+    return [*schemas.table_names(), *_find_results(), *ANSWERS]
 
 
 @click.command("schema")
@@ -38,8 +38,14 @@ def schema_command(*, table: str | None, correlated: bool, ops: bool, printing: 
 
     TABLE can also be a report, a rule, or a table of any result, such as recipe.mpi_sum.all_stats or
     method.diff.kernels. With --format json, print the JSON Schema of a row of TABLE, or of all tables and results under
-    $defs, for other programs.
+    $defs, for other programs. TABLE can then also be answer: the object that --format answer prints.
     """
+    if table in ANSWERS:
+        if printing.style != "json":
+            raise click.UsageError(f"{table} is an object, not a table: print its JSON Schema with --format json")
+        with printing.open_output_page() as page:
+            page.print_json(json.loads((schemas.FOLDER / ANSWERS[table]).read_text("utf-8")), indent=2)
+        return
     extended = {name: _extend_schema(schemas.table(name), correlated=correlated, ops=ops) for name in _choose(table)}
     results = _find_results()
     if table is not None and not extended:
@@ -88,10 +94,10 @@ def _find_results() -> dict[str, TableSchema]:
 def _build_json_schema_of_all(tables: dict[str, TableSchema], results: dict[str, TableSchema]) -> dict[str, Any]:
     """Return one JSON Schema document that defines the rows of all tables and results under ``$defs``.
 
-    The answers of ``why`` and ``what-if`` are objects, which are defined there, too.
+    The answers of ``why`` and ``what-if`` are objects, which are defined there, too, like the envelope of all answers.
     """
     rows = {name: schemas.build_json_schema(schema, name) for name, schema in {**tables, **results}.items()}
-    answers = {f"method.{n}": json.loads((schemas.FOLDER / f"{n}.json").read_text("utf-8")) for n in ANSWERS}
+    answers = {name: json.loads((schemas.FOLDER / file).read_text("utf-8")) for name, file in ANSWERS.items()}
     first = next(iter(rows.values()))
     return {
         "$schema": first["$schema"],

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.answers import print_envelope, read_scope
 from tracekit.cli.options import (
+    ANSWER,
     CAPTURE,
+    answer_printing_options,
     create_name_completer,
     input_options,
     inputs_argument,
@@ -16,7 +19,6 @@ from tracekit.cli.options import (
     limit_option,
     load_inputs,
     parse_names,
-    printing_options,
     quiet_option,
     rank_option,
     rollup_options,
@@ -24,11 +26,11 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import print_message, print_recorded_warnings, print_steps, show_progress_bar
 from tracekit.cli.reports import (
-    explain_missing_rows,
     format_limit_help,
     list_option,
     print_reports,
 )
+from tracekit.errors import collect_warnings
 from tracekit.registry import analyses
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def _describe_reports() -> Iterator[tuple[str, str]]:
     type=CAPTURE,
     help="TensorFlow graph or event file of the same program. The report graph_summary joins its nodes with the ops.",
 )
-@printing_options
+@answer_printing_options
 @quiet_option
 def stats_command(
     *,
@@ -104,6 +106,7 @@ def stats_command(
     from tracekit.trace import load as load_trace
 
     with contextlib.ExitStack() as stack:
+        warnings = stack.enter_context(collect_warnings())
         trace = load_inputs(paths, from_)
         stack.callback(trace.close)
         selected = roll_up(select(trace))
@@ -114,6 +117,15 @@ def stats_command(
                 )
             selected = selected.join_graph(stack.enter_context(load_trace(graph)))
             print_message(_describe_graph_matches(selected), quiet=quiet)
+        if printing.style == ANSWER:
+            from tracekit.answers.build import Asked, wrap_reports
+            from tracekit.answers.tables import compute_reports
+
+            texts = [*warnings, *_list_ignored_options(roll_up.used_options, report_names)]
+            asked = Asked("stats", tuple(report_names), trace, read_scope(), limit or None, texts)
+            outcomes = compute_reports(selected, report_names)
+            print_envelope(wrap_reports(asked, selected, outcomes), printing, trace)
+            return
         print_recorded_warnings(trace, quiet=quiet)
         with show_progress_bar("computing", quiet=quiet) as progress:
             reports = []
@@ -123,9 +135,12 @@ def stats_command(
         print_reports(reports, printing, selected, limit=limit)
         if "advise" in report_names:
             print_steps(selected, quiet=quiet)
-        _print_ignored_options(roll_up.used_options, report_names, quiet=quiet)
+        for message in _list_ignored_options(roll_up.used_options, report_names):
+            print_message(message, quiet=quiet)
         for name, report in reports:
             if not report.rows:
+                from tracekit.sets.notices import explain_missing_rows
+
                 reason = "; ".join(absence.sentence for absence in explain_missing_rows(selected, name))
                 print_message(f"{name}: no rows, because {reason}", quiet=quiet)
             elif (column := analyses.parse_name(name)[0].recorded_column) and _is_empty(report, column):
@@ -138,15 +153,14 @@ def _is_empty(report: PrintableReport, column: str) -> bool:
     return values.null_count() == values.len()
 
 
-def _print_ignored_options(options: Sequence[str], report_names: Sequence[str], *, quiet: bool) -> None:
-    """Print a message if roll-up options are used, but have no effect on some of the reports."""
+def _list_ignored_options(options: Sequence[str], report_names: Sequence[str]) -> list[str]:
+    """Return a message if roll-up options are used, but have no effect on some of the reports."""
     ignoring = [name for name in report_names if analyses.parse_name(name)[0].origin == "nsys"]
-    if options and ignoring:
-        print_message(
-            f"{', '.join(options)} {'has' if len(options) == 1 else 'have'} no effect on {', '.join(ignoring)}: "
-            "these reports count all events, or those that --time or --nvtx selects",
-            quiet=quiet,
-        )
+    if not options or not ignoring:
+        return []
+    verb = "has" if len(options) == 1 else "have"
+    effect = f"{', '.join(options)} {verb} no effect on {', '.join(ignoring)}"
+    return [f"{effect}: these reports count all events, or those that --time or --nvtx selects"]
 
 
 def _describe_graph_matches(joined_trace: Trace) -> str:

@@ -52,6 +52,8 @@ def what_if_command(*, edits: tuple[str, ...], question: Question) -> None:
     cudaStreamSynchronize removed', --edit 'rank 1: range data x0.1'.
     """
     question.print_answer(
+        "what-if",
+        edits,
         lambda trace, step_ns: trace.what_if(edits, step_time_ns=step_ns),
         format_prediction,
     )

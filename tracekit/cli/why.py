@@ -36,6 +36,8 @@ def why_command(*, question: Question) -> None:
     from tracekit.core.diagnosis.texts import write_explanation
 
     question.print_answer(
+        "why",
+        ("why",),
         lambda trace, step_ns: trace.why(step_time_ns=step_ns),
         lambda answer: format_explanation(write_explanation(answer)),
     )

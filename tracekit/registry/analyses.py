@@ -109,6 +109,18 @@ class Option(NamedTuple):
         return self.type == "string" and isinstance(value, str) and (not self.choices or value in self.choices)
 
 
+class RowReference(NamedTuple):
+    """The rows of a table that a row of a result is about.
+
+    Attributes:
+        table: Name of the table, whose key is a single column.
+        on: Columns of the table, each with the column of the computed rows that has the same values.
+    """
+
+    table: str
+    on: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultColumn(Column):
     """The declaration of a column of a result.
@@ -156,6 +168,7 @@ class Analysis:
             as a clause for hints, or "".
         recorded_column: Name of the column that only has values if what ``recording`` describes was recorded, or ""
             if there are no rows without it.
+        evidence: The recorded rows that a row of the main table is about. The first reference with such rows counts.
     """
 
     kind: str
@@ -173,6 +186,7 @@ class Analysis:
     old_names: tuple[str, ...] = ()
     recording: str = ""
     recorded_column: str = ""
+    evidence: tuple[RowReference, ...] = ()
 
     @property
     def label(self) -> str:
@@ -359,6 +373,7 @@ def _build_declared(kind: str, name: str) -> Analysis:
         kind,
         name,
         options=tuple(Option(name, **_convert_lists(options[name])) for name in raw.pop("options", ())),
+        evidence=tuple(RowReference(**reference) for reference in raw.pop("evidence", ())),
         results=_find_results(rows_of) if rows_of else tuple(_build_result(each, declared.file) for each in results),
         **_convert_lists(raw),
     )

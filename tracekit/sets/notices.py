@@ -14,6 +14,7 @@ from tracekit.registry.notices import explain_missing_advice, list_notices
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tracekit.registry.absence import Absence
     from tracekit.sets.member_set import MemberSet
     from tracekit.trace import Trace
 
@@ -32,6 +33,19 @@ def explain_missing_recipes(traces: MemberSet, recipes: Sequence[str]) -> dict[s
     """Return sentences that state why some recipes have no rows, by recipe, with the number of ranks."""
     by_rank = traces.map(functools.partial(_explain_recipes_of_rank, recipes)) if recipes else []
     return {recipe: merge_sentences([rank[number]] for rank in by_rank) for number, recipe in enumerate(recipes)}
+
+
+def explain_missing_rows(trace: Trace | MemberSet, name: str) -> list[Absence]:
+    """Return the reasons why a table, a report, a rule or a recipe has no rows in a trace or in the ranks of a set."""
+    from tracekit.trace import Trace
+
+    if isinstance(trace, Trace):
+        return [trace.explain_missing_rows(name)]
+    return list(dict.fromkeys(trace.map(functools.partial(_explain_missing_rows_of_rank, name))))
+
+
+def _explain_missing_rows_of_rank(name: str, trace: Trace) -> Absence:
+    return trace.explain_missing_rows(name)
 
 
 class MissingEvents:

@@ -5,12 +5,16 @@ All durations are in ns. Shares and savings are fractions of the time of the ste
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from tracekit.errors import SchemaError
+from tracekit.schemas.objects import build_object, fields_to_json
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Self
 
 AnswerScope = Literal["steps", "kernels"]
 Status = Literal["answered", "nothing_found", "not_recorded", "not_applicable", "unsure"]
@@ -28,8 +32,8 @@ class Tool(TypedDict):
     version: str
 
 
-class Envelope(TypedDict):
-    """The object that all answers have in JSON. ``schemas/why.json`` describes it and its data."""
+class AnswerObject(TypedDict):
+    """The object that ``why --format json`` prints. ``schemas/why.json`` describes it and its data."""
 
     schema: int
     tool: Tool
@@ -45,13 +49,16 @@ class Figures:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as a dictionary for JSON."""
-        return {field.name: _convert_to_json(getattr(self, field.name)) for field in fields(self)}
+        return fields_to_json(self)
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the figures whose dictionary is given.
 
-def _convert_to_json(value: Any) -> Any:
-    if isinstance(value, Figures):
-        return value.to_dict()
-    return [_convert_to_json(each) for each in value] if isinstance(value, tuple) else value
+        Raises:
+            SchemaError: The dictionary is not that of such figures.
+        """
+        return build_object(cls, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,20 @@ class LedgerPart(Figures):
         places = [{"range": name or None, "total_ns": ns} for name, ns in self.places]
         values = {"class" if key == "group" else key: value for key, value in Figures.to_dict(self).items()}
         return values | {"places": places}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the part whose dictionary is given.
+
+        Raises:
+            SchemaError: The dictionary is not that of a part.
+        """
+        try:
+            places = tuple((place["range"] or "", place["total_ns"]) for place in values["places"])
+        except (KeyError, TypeError) as error:
+            raise SchemaError("a part of a ledger has no places") from error
+        renamed = {"group" if key == "class" else key: value for key, value in values.items() if key != "places"}
+        return build_object(cls, renamed, places=places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +297,7 @@ class Answer(Figures):
         values = Figures.to_dict(self)
         return {name: v for name, v in values.items() if (name, v) not in (("rank", None), ("ranks", []))}
 
-    def to_envelope(self, inputs: Sequence[str], warnings: Sequence[str] = ()) -> Envelope:
+    def to_envelope(self, inputs: Sequence[str], warnings: Sequence[str] = ()) -> AnswerObject:
         """Return the answer in the envelope that all answers have, as a dictionary for JSON.
 
         Args:

@@ -24,10 +24,12 @@ from tracekit.core.diagnosis.operations import NO_WAIT
 from tracekit.core.diagnosis.replay import Edit, ModelReplay, ReplayError, create_unedited
 from tracekit.core.diagnosis.steady_steps import build_ledger, list_steady_models, measure_steps
 from tracekit.errors import TracekitError, UnknownFormatError
+from tracekit.schemas.objects import build_object
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Self
 
     import numpy.typing as npt
 
@@ -73,6 +75,15 @@ class EditMatch(Figures):
         """Return what the edit selects as a dictionary for JSON."""
         return {name: v for name, v in Figures.to_dict(self).items() if name not in ("number", "hint")}
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return what an edit selects, given its dictionary, with the number 0.
+
+        Raises:
+            SchemaError: The dictionary is not that of an edit.
+        """
+        return build_object(cls, values, number=0)
+
 
 @dataclass(frozen=True, slots=True)
 class WhatIf(Answer):
@@ -106,6 +117,16 @@ class WhatIf(Answer):
     notes: tuple[str, ...] = ()
     ranks: tuple[WhatIf, ...] = ()
     rank: int | None = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the prediction whose dictionary is given.
+
+        Raises:
+            SchemaError: The dictionary is not that of a prediction.
+        """
+        built = build_object(cls, values)
+        return replace(built, edits=tuple(replace(edit, number=i) for i, edit in enumerate(built.edits)))
 
 
 def parse_edits(edits: str | Iterable[str]) -> tuple[StepEdit, ...]:

@@ -29,7 +29,8 @@ _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls by function. Versions of a function have the same printed name, but separate rows."""
     grouped = _summarize_durations_by_function(request.frames("api_calls"))
-    return grouped.with_columns(strip_api_version_expr(pl.col("name").cast(pl.String)))
+    recorded = pl.col("name").alias("recorded_name")
+    return grouped.with_columns(recorded, strip_api_version_expr(pl.col("name").cast(pl.String)))
 
 
 def osrt_sum(request: Request) -> pl.LazyFrame:

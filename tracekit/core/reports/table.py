@@ -60,7 +60,8 @@ class ReportTable:
     def frame(self, max_rows: int | None = None) -> pl.DataFrame:
         """Return the printed columns under their titles, with rounded numbers.
 
-        Times and counts are Int64, and all other numbers are Float64. Numbers of DLProf's reports are not rounded.
+        Times and counts are Int64, Boolean values are Boolean, and all other numbers are Float64. Numbers of DLProf's
+        reports are not rounded.
 
         Args:
             max_rows: Maximum number of rows to return, or None for all rows.
@@ -109,11 +110,12 @@ class ReportTable:
 class _Style(Enum):
     """The printed form of the values of a column.
 
-    The styles are text, integers, numbers with one decimal, numbers with three decimals, and numbers that are divided
-    by 10**6 and have three decimals.
+    The styles are text, Boolean values, integers, numbers with one decimal, numbers with three decimals, and numbers
+    that are divided by 10**6 and have three decimals.
     """
 
     TEXT = auto()
+    BOOLEAN = auto()
     INTEGER = auto()
     TENTHS = auto()
     THOUSANDTHS = auto()
@@ -123,6 +125,8 @@ class _Style(Enum):
 def _get_style(column: ResultColumn) -> _Style:
     if column.type in ("string", "dictionary"):
         return _Style.TEXT
+    if column.type == "bool":
+        return _Style.BOOLEAN
     if column.type != "float64":
         return _Style.INTEGER
     if column.unit in ("MB", "MB/s"):
@@ -134,7 +138,7 @@ def _value_expr(column: ResultColumn, *, legacy_rounding: bool) -> pl.Expr:
     """Return an expression for the values of a column, rounded as they are printed."""
     x = pl.col(column.row_name)
     match _get_style(column):
-        case _Style.TEXT:
+        case _Style.TEXT | _Style.BOOLEAN:
             value = x
         case _Style.INTEGER:
             value = x.cast(pl.Int64)
@@ -156,7 +160,7 @@ def _csv_expr(column: ResultColumn, dtype: pl.DataType, *, legacy_rounding: bool
         case _Style.TEXT:
             quote = _quote_special_values_expr if standard_quotes else _quote_like_nsys_expr
             value = map_categories_expr(x, quote) if dtype == pl.Categorical else quote(x)
-        case _Style.INTEGER:
+        case _Style.BOOLEAN | _Style.INTEGER:
             value = x
         case _Style.TENTHS:
             value = _format_tenths_expr(round_to_tenths_expr(x.cast(pl.Float64), legacy_rounding=legacy_rounding))

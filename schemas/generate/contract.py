@@ -1,0 +1,86 @@
+"""What programs rely on: the columns of all tables and results, and the fields of the envelope.
+
+``schemas/contract.json`` lists them. Columns and fields can be added at any time. If one is removed, or its type or
+unit changes, the version has to be raised first: ``schemas.SCHEMA_VERSION`` for columns, and
+``tracekit.answers.envelope.ENVELOPE_VERSION`` for fields.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from schemas.generate import answer_schema
+from tracekit import schemas
+from tracekit.answers.envelope import ENVELOPE_VERSION
+from tracekit.registry import analyses
+
+FILE = schemas.FOLDER / "contract.json"
+_PARTS = {"columns": ("table_schema", "SCHEMA_VERSION"), "fields": ("schema", "ENVELOPE_VERSION")}
+
+
+class BrokenContractError(Exception):
+    """A column or field has changed, but its version has not been raised."""
+
+
+def build() -> dict[str, Any]:
+    """Return the versions, the type and unit of each column by table, and the type of each field by object."""
+    tables = {name: schema for name, schema in schemas.tables().items() if name in _list_built_in_tables()}
+    for kind in analyses.KINDS:
+        for analysis in analyses.list_built_in_analyses(kind).values():
+            tables |= {f"{kind}.{analysis.name}.{result.name}": result for result in analysis.results}
+    columns = {
+        name: {c.name: " ".join(filter(None, (c.type, c.unit))) for c in t.columns} for name, t in tables.items()
+    }
+    envelope = answer_schema.build()
+    objects = {"Envelope": envelope, **envelope["$defs"]}
+    fields = {
+        name: {field: _describe(schema) for field, schema in each["properties"].items()}
+        for name, each in objects.items()
+    }
+    versions = {"table_schema": schemas.SCHEMA_VERSION, "schema": ENVELOPE_VERSION}
+    return {**versions, "columns": columns, "fields": fields}
+
+
+def _list_built_in_tables() -> set[str]:
+    return {path.stem for path in (schemas.FOLDER / "arrow").glob("[!_]*.toml")}
+
+
+def _describe(schema: dict[str, Any]) -> str:
+    """Return the type of a field, without its description and its examples."""
+    words = {name: value for name, value in schema.items() if name not in ("description", "examples")}
+    return json.dumps(words, sort_keys=True)
+
+
+def list_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return what programs relied on and is missing or different, although its version is the same."""
+    changes = []
+    for part, (version, constant) in _PARTS.items():
+        if before[version] != after[version]:
+            continue
+        for owner, members in before[part].items():
+            for name, kind in members.items():
+                now = after[part].get(owner, {}).get(name)
+                if now != kind:
+                    state = "is missing" if now is None else f"is {now}, but was {kind}"
+                    changes.append(f"{owner}.{name} {state}: raise {constant}")
+    return changes
+
+
+def read_file() -> dict[str, Any]:
+    """Return the contract in the file."""
+    contract: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
+    return contract
+
+
+def text() -> str:
+    """Return the content of the file.
+
+    Raises:
+        BrokenContractError: The contract has changed, but its version has not been raised.
+    """
+    current = build()
+    changes = list_changes(read_file(), current) if FILE.exists() else []
+    if changes:
+        raise BrokenContractError("; ".join(changes))
+    return json.dumps(current, indent=1, ensure_ascii=False) + "\n"
