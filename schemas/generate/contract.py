@@ -1,7 +1,7 @@
 """What programs rely on: the columns of all tables and results, and the fields of the envelope.
 
-``schemas/contract.json`` lists them. Columns and fields can be added at any time. If one is removed, or its type or
-unit changes, the version has to be raised first: ``schemas.SCHEMA_VERSION`` for columns, and
+``contract.json`` beside this module lists them. Columns and fields can be added at any time. If one is removed, or its
+type or unit changes, the version has to be raised first: ``schemas.SCHEMA_VERSION`` for columns, and
 ``tracekit.answers.envelope.ENVELOPE_VERSION`` for fields.
 """
 
@@ -15,7 +15,7 @@ from tracekit import schemas
 from tracekit.answers.envelope import ENVELOPE_VERSION
 from tracekit.registry import analyses
 
-FILE = schemas.FOLDER / "contract.json"
+FILE = schemas.FOLDER / "generate" / "contract.json"
 _PARTS = {"columns": ("table_schema", "SCHEMA_VERSION"), "fields": ("schema", "ENVELOPE_VERSION")}
 
 
