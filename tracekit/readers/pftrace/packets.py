@@ -45,7 +45,7 @@ _IS_CLEARED, _NEEDS_STATE = 1, 2
 _DEFAULT_TRACK, _TRACK_UUID = 11, 11
 _CLOCKS, _PRIMARY_CLOCK = 1, 2
 _MAX_CLOCKS_PER_SNAPSHOT = 512
-_PACKET_BYTES, _SNAPSHOT_BYTES, _SEQUENCE_BYTES = 64, 1 << 12, 256
+_PACKET_BYTES, _SNAPSHOT_BYTES, _READING_BYTES, _SEQUENCE_BYTES = 64, 1 << 12, 192, 256
 UNKNOWN = -1
 
 
@@ -124,11 +124,14 @@ class PacketReader:
             Damage: A packet is invalid or too large.
         """
         parts: list[bytes | memoryview] = []
+        size = 0
         for part in self._iterate_parts():
-            parts.append(part)
-            if sum(map(len, parts)) >= BATCH_BYTES:
+            if len(part):
+                parts.append(part)
+                size += len(part)
+            if size >= BATCH_BYTES:
                 yield from self._decode_batch(parts)
-                parts = []
+                parts, size = [], 0
         if parts:
             yield from self._decode_batch(parts)
 
@@ -181,6 +184,7 @@ class PacketReader:
         buffer = _load(data)
         packets, end = find_complete_occurrences(buffer, len(data), PACKET)
         first, rows = self.count, len(packets)
+        self.clocks.begin_batch(first)
         self.count += rows
         self._budget.check_temporary_memory(rows, _PACKET_BYTES, "packets")
         if end < len(data):
@@ -294,6 +298,7 @@ class PacketReader:
             return
         self._budget.reserve(len(chosen), _SNAPSHOT_BYTES, "clock snapshots")
         (clocks,) = find_occurrences(buffer, starts[chosen], stops[chosen], (_CLOCKS,))
+        self._budget.reserve(len(clocks), _READING_BYTES, "times of clocks")
         if np.bincount(clocks.rows, minlength=1).max() > _MAX_CLOCKS_PER_SNAPSHOT:
             raise Damage(f"a clock snapshot has more than {_MAX_CLOCKS_PER_SNAPSHOT} clocks")
         primary, has_primary = read_integers(
