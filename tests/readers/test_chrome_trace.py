@@ -257,3 +257,61 @@ def test_what_is_skipped_is_stated(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps([good] * 100).encode())[:-9])
     with pytest.warns(TracekitWarning, match=r"is truncated \(the compressed data ends"):
         tk.load(path)
+
+
+def test_ids_of_asynchronous_events_belong_to_no_process(tmp_path: Path) -> None:
+    ids: tuple[dict[str, Any], ...] = ({"id": "0x1"}, {"id2": {"global": "0x2"}}, {"id2": {"local": "0x3"}})
+    events = [
+        slice_(ph, ts, f"n{nth}", cat="c", pid=pid, **each)
+        for nth, each in enumerate(ids)
+        for ph, ts, pid in (("b", 1, 1), ("e", 5, 2), ("e", 9, 1))
+    ]
+    with tk.load(save(tmp_path, *events)) as trace:
+        assert shown(trace, "end_ns") == [("n0", 4000), ("n1", 4000), ("n2", 8000)]
+
+
+def test_a_scope_is_no_category(tmp_path: Path) -> None:
+    keys: tuple[dict[str, Any], ...] = (
+        {"scope": "x", "id": 1},
+        {"cat": "x", "id": 1},
+        {"cat": "x", "id2": {"local": 1}},
+    )
+    begins = [slice_("b", nth, f"n{nth}", **key) for nth, key in enumerate(keys)]
+    ends = [slice_("e", 5 + nth, f"n{nth}", **key) for nth, key in enumerate(keys)]
+    with tk.load(save(tmp_path, *begins, *ends)) as trace:
+        assert shown(trace, "end_ns") == [("n0", 5000), ("n1", 6000), ("n2", 7000)]
+
+
+def test_fields_of_counters_do_not_depend_on_one_event(tmp_path: Path) -> None:
+    values: list[tuple[str, dict[str, Any]]] = [
+        ("m", {"a": 1, "b": 2.5}), ("m", {"a": 3}), ("m", {"a": "7"}), ("n", {"v": "-1.5e1"}), ("s", {"v": "text"}),
+        ("t", {}), ("u", {"a\"b": 1, "é\n": 2}),
+    ]  # fmt: skip
+    events = [slice_("C", nth, name, args=args) for nth, (name, args) in enumerate(values)]
+    with tk.load(save(tmp_path, *events)) as trace:
+        rows = trace["counters"].to_pylist()
+        found = [(r["name"], r["field"], r["value_int"], r["value_float"]) for r in rows]
+        assert trace.undecoded["counters without numbers"].count == 2
+    assert found == [
+        *(("m", "a", 1, None), ("m", "b", None, 2.5), ("m", "a", 3, None), ("m", "a", 7, None)),
+        *(("n", "n", None, -15.0), ("u", 'a"b', 1, None), ("u", "é\n", 2, None)),
+    ]
+
+
+def test_ids_that_are_texts_are_no_other_ids(tmp_path: Path) -> None:
+    events = [slice_("X", 1, "a", dur=1, tid="w"), slice_("X", 1, "b", dur=1, tid=1 << 32)]
+    with tk.load(save(tmp_path, *events)) as trace:
+        assert shown(trace, "thread_id") == [("a", (1 << 32) + 1), ("b", 1 << 32)]
+        assert {row["thread_id"]: row["name"] for row in trace["threads"].to_pylist()} == {(1 << 32) + 1: "w"}
+
+
+def test_a_thread_has_one_name(tmp_path: Path) -> None:
+    names = [{"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": name}} for name in ("a", "b")]
+    with tk.load(save(tmp_path, *names, slice_("X", 1, "x", dur=1))) as trace:
+        assert trace["threads"]["name"].to_pylist() == ["b"]
+
+
+def test_times_far_apart_are_damage(tmp_path: Path) -> None:
+    events = [slice_("X", ts, "a", dur=dur) for ts, dur in ((-4e15, 0), (4.6e15, 1e15))]
+    with pytest.raises(CorruptTraceError, match=r"the events extend over 9,600,000,000,000,000,000 ns"):
+        tk.load(save(tmp_path, *events))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from tracekit.readers.chrome_trace.events import (
 )
 from tracekit.readers.chrome_trace.slices import build_ranges
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import convert_damage, warn_about_trailing_bytes
+from tracekit.readers.common.damage import check_time_span, convert_damage, warn_about_trailing_bytes
 from tracekit.readers.common.frame_capture import FrameCapture
 from tracekit.readers.common.json.document import Document, DocumentFormat
 from tracekit.readers.common.json.heads import GZIP
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 _EXPORT_AGAIN = "write the trace again"
 _FORMAT = DocumentFormat("traceEvents", "events", _EXPORT_AGAIN)
 _FIRST_NUMBER = 1 << 32
-"""First id of processes and threads that the file names with a text instead of a number."""
+"""First id of processes and threads that the file names with a text instead of a number, if no id is higher."""
+_LAST_FIRST_NUMBER = 1 << 62
 _COLUMNS = {
     ROW: ROW,
     TraceKey.PHASE.name: "phase",
@@ -172,7 +174,10 @@ class ChromeTraceCapture(FrameCapture):
         return name in (*_EVENT_TABLES, "processes", "threads") or self.may_have(name)
 
     def _build_counters(self, events: pl.DataFrame) -> pl.DataFrame:
-        """Return the numbers in the arguments of counters, with one row per number."""
+        """Return the numbers in the arguments of counters, with one row per number.
+
+        The field of a counter whose events never have another argument is its name.
+        """
         pairs = pl.col("args").str.extract_all(_PAIR).list.head(_MAX_COUNTERS_PER_EVENT)
         counts = events.select(pairs.list.len().sum()).item()
         self._budget.reserve(counts or 0, 256, "values of counters")
@@ -184,17 +189,19 @@ class ChromeTraceCapture(FrameCapture):
             source=pl.lit("Chrome trace"),
             name=name,
             pair=pairs,
-            is_single=pairs.list.len() == 1,
         ).explode("pair")
         parts = pl.col("pair").str.extract_groups(r'(?s)^"((?:[^"\\]|\\.)*)"\s*:\s*(.*)$')
-        frame = frame.with_columns(key=parts.struct[0], text=parts.struct[1]).filter(
+        text = parts.struct[1].str.strip_chars().str.replace(r'(?s)^"(.*)"$', "${1}")
+        frame = frame.with_columns(key=_unescape(frame.select(parts.struct[0]).to_series()), text=text).filter(
             pl.col("text").str.contains(_NUMBER).fill_null(value=False)
         )
+        self._undecoded["counters without numbers"] += events.height - frame["event_id"].n_unique()
         whole = pl.col("text").str.strip_chars().cast(pl.Int64, strict=False)
         real = pl.when(whole.is_null()).then(pl.col("text").str.strip_chars().cast(pl.Float64, strict=False))
         frame = frame.with_columns(value_int=whole, value_float=real)
+        has_one_field = pl.col("key").n_unique().over("process_id", "name") == 1
         return frame.with_columns(
-            field=pl.when("is_single").then("name").otherwise("key"),
+            field=pl.when(has_one_field).then("name").otherwise("key"),
             value_type=pl.when(pl.col("value_int").is_not_null()).then(pl.lit("int64")).otherwise(pl.lit("double")),
         )
 
@@ -222,7 +229,7 @@ class ChromeTraceCapture(FrameCapture):
         ids = pl.concat([used.select("process_id"), processes.select("process_id")]).drop_nulls().unique()
         self._tables["processes"] = ids.sort("process_id").join(processes, on="process_id", how="left")
         threads = labels.filter(pl.col("what") == "thread_name").drop_nulls(keys)
-        self._tables["threads"] = threads.select(*keys, name="label").unique(maintain_order=True)
+        self._tables["threads"] = threads.select(*keys, name="label").unique(keys, keep="last", maintain_order=True)
 
     def _find_writer(self) -> dict[str, str]:
         """Return the tool that wrote the trace, as far as it is known, and the maker of its GPUs."""
@@ -237,6 +244,7 @@ class ChromeTraceCapture(FrameCapture):
         bounds = [self._tables[name].select(first=pl.col(c).min(), last=pl.col(c).max()).row(0) for name, c in columns]
         first = min((first for first, _ in bounds if first is not None), default=0)
         last = max((last for _, last in bounds if last is not None), default=0)
+        check_time_span(first, last)
         for name, column in columns:
             self._tables[name] = self._tables[name].with_columns(pl.col(column) - first)
         info = {**self._find_writer(), "duration_ns": str(last - first)}
@@ -247,9 +255,12 @@ def _number_text_ids(groups: Mapping[str, pl.DataFrame]) -> dict[TraceKey, dict[
     """Return numbers for the ids of processes and threads that are texts, by JSON member and text."""
     numbers: dict[TraceKey, dict[str, int]] = {}
     for slot in _ID_COLUMNS:
+        numeric = [pl.Series([0], dtype=pl.Int64), *(frame[slot.name].cast(pl.Int64) for frame in groups.values())]
+        highest = pl.concat([series.rename(slot.name) for series in numeric]).drop_nulls().to_numpy().max()
+        first = max(_FIRST_NUMBER, min(int(highest) + 1, _LAST_FIRST_NUMBER))
         columns = [frame[f"{slot.name} {TEXT}"].cast(pl.String) for frame in groups.values()]
         used = pl.concat([pl.Series(dtype=pl.String), *columns]).drop_nulls().unique(maintain_order=True)
-        numbers[slot] = {text: _FIRST_NUMBER + nth for nth, text in enumerate(used.to_list())}
+        numbers[slot] = {text: first + nth for nth, text in enumerate(used.to_list())}
     return numbers
 
 
@@ -260,6 +271,22 @@ def _rename_columns(frame: pl.DataFrame, texts: Mapping[TraceKey, Mapping[str, i
         for slot, new in _ID_COLUMNS.items()
     )
     return frame.select(*(pl.col(old).alias(new) for old, new in _COLUMNS.items() if old in frame.columns), *ids)
+
+
+def _unescape(keys: pl.Series) -> pl.Series:
+    """Replace the escapes in keys of JSON."""
+    escaped = keys.filter(keys.str.contains("\\", literal=True)).unique()
+    if escaped.is_empty():
+        return keys
+    texts = {key: _decode_key(key) for key in escaped.to_list()}
+    return keys.replace(list(texts), list(texts.values()))
+
+
+def _decode_key(key: str) -> str:
+    try:
+        return str(json.loads(f'"{key}"', strict=False)).encode("utf-8", "replace").decode("utf-8")
+    except ValueError:
+        return key
 
 
 def _replace_expr(column: str, numbers: Mapping[str, int]) -> pl.Expr:

@@ -54,12 +54,16 @@ def build_ranges(events: pl.DataFrame) -> MatchedRanges:
         ).select(COLUMNS)
     ]
     unmatched = 0
-    texts = [pl.col(name).cast(pl.String) for name in ("category", "scope", "local_id", "id")]
-    cookie = pl.concat_str(*texts, separator="\0", ignore_nulls=True)
+    # The ids of asynchronous events belong to no process, unless the events state that they are local.
+    is_local = pl.col("local_id").cast(pl.String).str.contains('"local"', literal=True)
+    identity = [
+        *(pl.col(name).cast(pl.String) for name in ("category", "scope", "local_id", "id")),
+        pl.when(is_local).then("process_id"),
+    ]
     ways: tuple[tuple[tuple[str, str], list[str | pl.Expr], list[str], str], ...] = (
         ((BEGIN, END), ["process_id", "thread_id"], ["name", "category"], PUSH_POP),
-        ((ASYNC_BEGIN, ASYNC_END), [cookie, "process_id"], ["name"], START_END),
-        ((OLD_BEGIN, OLD_END), [cookie, "process_id", "name"], [], START_END),
+        ((ASYNC_BEGIN, ASYNC_END), [*identity], ["name"], START_END),
+        ((OLD_BEGIN, OLD_END), [*identity, "name"], [], START_END),
     )
     for phases, track, labels, kind in ways:
         selected = events.filter(pl.col("phase").is_in([get_phase_code(phase) for phase in phases])).drop("duration_ns")

@@ -84,6 +84,16 @@ class Damage(Exception):  # noqa: N818 - never leaves the reader: ``convert_dama
     """Raised if a file violates its format. The message describes the violation."""
 
 
+def check_time_span(first: int, last: int) -> None:
+    """Check that the time between two events fits into 64 bits.
+
+    Raises:
+        Damage: It does not.
+    """
+    if last - first >= 1 << 63:
+        raise Damage(f"the events extend over {last - first:,} ns, which is more than 2^63 ns")
+
+
 @contextlib.contextmanager
 def convert_damage(path: Path, table: str | None = None, file: InputFile | None = None) -> Iterator[None]:
     """Return a context manager that converts ``Damage`` to a ``CorruptTraceError`` with the path of the file.

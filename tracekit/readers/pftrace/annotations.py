@@ -107,7 +107,9 @@ class AnnotationDecoder:
             Damage: An annotation is invalid, or the annotations exceed the memory budget.
         """
         members = pc.binary_join_element_wise(
-            self._quote(annotations.names), self._format_values(annotations, states[annotations.owners], 0), ":"
+            self._quote(annotations.names).fill_null('""'),
+            self._format_values(annotations, states[annotations.owners], 0),
+            ":",
         )
         return join_strings_by_row(rows, annotations.owners, members, "{}").combine_chunks()
 
@@ -126,7 +128,7 @@ class AnnotationDecoder:
                 else pa.array([], pa.string())
             )
             if field == _ENTRIES:
-                values = pc.binary_join_element_wise(self._quote(inner.names), values, ":")
+                values = pc.binary_join_element_wise(self._quote(inner.names).fill_null('""'), values, ":")
             nested.append(join_strings_by_row(len(rows), inner.owners, values, brackets).combine_chunks())
         texts = pc.coalesce(*nested)
         places = np.zeros(len(is_nested), np.int64)
@@ -152,11 +154,11 @@ class AnnotationDecoder:
         if is_text.any():
             texts.append(self._quote(np.where(is_text, values, NO_STRING)))
         if (kinds == JSON).any():
-            texts.append(self._map(np.where(kinds == JSON, values, NO_STRING), lambda text: text))
+            texts.append(self._map(np.where(kinds == JSON, values, NO_STRING), _format_valid_json))
         return pc.coalesce(*texts)
 
     def _quote(self, codes: Int64Array) -> pa.Array:
-        """Return the strings with some codes as JSON strings. ``NO_STRING`` becomes null, or the name ``""``."""
+        """Return the strings with some codes as JSON strings, null for ``NO_STRING``."""
         return self._map(codes, lambda text: json.dumps(text, ensure_ascii=False))
 
     def _map(self, codes: Int64Array, function: object) -> pa.Array:
@@ -169,6 +171,19 @@ class AnnotationDecoder:
     def _look_up(self, fields: dict[int, Field], table: int, number: int, states: Int64Array) -> Int64Array:
         ids, has_id = read_integers(fields, number, len(states))
         return self._interned.texts[table].look_up(states, ids, has_id)
+
+
+def _format_valid_json(text: str) -> str:
+    """Return a text that is valid JSON, and other texts as JSON strings."""
+    try:
+        json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        return json.dumps(text, ensure_ascii=False)
+    return text
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def select(annotations: Annotations, mask: Mask) -> Annotations:

@@ -9,13 +9,19 @@ import polars as pl
 
 from tracekit.errors import MissingTableError, UnknownFormatError, format_count, warn
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import Damage, convert_damage, warn_about_trailing_bytes
+from tracekit.readers.common.damage import Damage, check_time_span, convert_damage, warn_about_trailing_bytes
 from tracekit.readers.common.frame_capture import FrameCapture
 from tracekit.readers.common.json.heads import GZIP
 from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.pftrace import sniff
-from tracekit.readers.pftrace.events import SliceStream, TrackEventDecoder
-from tracekit.readers.pftrace.exported import NAME_COLUMNS, RestoredEvents, find_stream_name, find_thread_name
+from tracekit.readers.pftrace.events import ZSTD, SliceStream, TrackEventDecoder
+from tracekit.readers.pftrace.exported import (
+    NAME_COLUMNS,
+    RestoredEvents,
+    find_stream_name,
+    find_thread_name,
+    get_integer,
+)
 from tracekit.readers.pftrace.gpu import GpuEvents
 from tracekit.readers.pftrace.packets import PacketReader
 from tracekit.readers.pftrace.ranges import ForeignEvents
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from tracekit.registry.source import Source
 
 _COPY_AGAIN = "copy the trace again from its source, or record it again"
+_NO_ZSTD = "record the trace without zstd, or decompress it with `traceconv decompress_packets IN OUT` of Perfetto"
 PRODUCER = "tracekit"
 _EXPORTED_METADATA = ("tool", "tool_version")
 _EARLIEST_UTC_NS = 946_684_800_000_000_000
@@ -70,6 +77,7 @@ def read_trace(source: Source) -> PerfettoCapture:
             warn(f"the file is truncated ({reason}): {read}", path=path)
         warn_about_trailing_bytes(path, stream.trailing_bytes)
     capture.require_events(path)
+    capture.warn_about_unreadable_packets(path)
     return capture
 
 
@@ -101,14 +109,15 @@ class PerfettoCapture(FrameCapture):
         self.is_exported = isinstance(collector, RestoredEvents)
         self._metadata = decoder.descriptors.metadata
         strings = decoder.pool.get_columns()
-        tracks, ends = DescribedTracks(decoder.descriptors, decoder.tracks.keys, strings), match_stream(slices)
+        tracks, unmatched = DescribedTracks(decoder.descriptors, decoder.tracks.keys, strings), 0
         shift_ns = _parse_integer(self._metadata.get("shift_ns")) or 0 if self.is_exported else 0
         if isinstance(collector, RestoredEvents):
-            self._tables = collector.build_tables(tracks, ends, strings, shift_ns)
+            ends = match_stream(slices, tracks.same)
+            self._tables, unmatched = collector.build_tables(tracks, ends, strings, shift_ns), ends.unmatched
         elif collector is not None:
-            self._tables = collector.build_tables(tracks, ends, strings)
+            self._tables, unmatched = collector.build_tables(tracks, strings)
         self._undecoded = decoder.undecoded
-        self._undecoded[_UNMATCHED] += ends.unmatched
+        self._undecoded[_UNMATCHED] += unmatched
         self._flows = decoder.flows
         if not self.is_exported:
             for name, frame in gpu.build_tables(strings).items():
@@ -135,15 +144,27 @@ class PerfettoCapture(FrameCapture):
         if self.is_exported or any(self._tables[n].height for n in self._tables if n not in _METADATA_TABLES):
             return
         undecoded = sum(self._undecoded.values())
+        if self._undecoded[ZSTD]:
+            raise MissingTableError(f"the trace contains only {ZSTD}", path=path, hint=_NO_ZSTD)
         raise MissingTableError(
             f"the trace contains no slices, instants, counters or events of GPUs, but {undecoded:,} other events",
             path=path,
             hint="record track events or GPU render stages, or open the trace at https://ui.perfetto.dev",
         )
 
+    def warn_about_unreadable_packets(self, path: Path) -> None:
+        """Warn if packets are compressed in a way that tracekit does not read."""
+        if count := self._undecoded[ZSTD]:
+            warn(f"{count:,} {ZSTD} were skipped, so that events are missing: {_NO_ZSTD}", path=path)
+
     def _subtract_origin(self) -> int:
-        """Make times relative to the earliest event, and return its time."""
+        """Make times relative to the earliest event, and return its time.
+
+        Raises:
+            Damage: The events extend over more than 2^63 ns.
+        """
         first = min(self._iterate_bounds(pl.Expr.min), default=0)
+        check_time_span(first, max(self._iterate_bounds(pl.Expr.max), default=0))
         for name, frame in self._tables.items():
             self._tables[name] = frame.with_columns(pl.col(c) - first for c in _TIMES if c in frame.columns)
         return first
@@ -173,7 +194,7 @@ class PerfettoCapture(FrameCapture):
             threads = self._list_exported_threads(tracks)
             self._add_gpu_tables(tracks, names)
         else:
-            rows = names.drop_nulls(["tid", "name"]).unique(maintain_order=True)
+            rows = names.drop_nulls(["tid", "name"]).unique(["pid", "tid"], keep="last", maintain_order=True)
             threads = rows.select(process_id="pid", thread_id="tid", name="name")
         process_ids = sorted({*ids["process_id"].drop_nulls().to_list(), *([] if self.is_exported else named)})
         self._tables["processes"] = pl.DataFrame(
@@ -183,15 +204,15 @@ class PerfettoCapture(FrameCapture):
         self._tables["threads"] = threads
 
     def _list_exported_threads(self, tracks: DescribedTracks) -> pl.DataFrame:
-        rows: dict[tuple[int, int, str], None] = {}
+        rows: dict[tuple[int, int], str] = {}
         for about, label in zip(tracks.read_attributes(), tracks.read_texts("thread_text"), strict=True):
-            process, thread = about.get("process_id"), about.get("thread_id")
-            if isinstance(process, int) and isinstance(thread, int) and label is not None:
+            process, thread = get_integer(about, "process_id"), get_integer(about, "thread_id")
+            if process is not None and thread is not None and label is not None:
                 name = find_thread_name(label, thread)
                 if name is not None:
-                    rows[process, thread, name] = None
+                    rows.setdefault((process, thread), name)
         schema = {"process_id": pl.Int64, "thread_id": pl.Int64, "name": pl.String}
-        return pl.DataFrame(list(rows), schema, orient="row")
+        return pl.DataFrame([(*ids, name) for ids, name in rows.items()], schema, orient="row")
 
     def _add_gpu_tables(self, tracks: DescribedTracks, names: pl.DataFrame) -> None:
         """Add the devices, contexts and streams with activities."""
@@ -212,7 +233,9 @@ class PerfettoCapture(FrameCapture):
         contexts = contexts.unique(["process_id", "context_id"], keep="first", maintain_order=True)
         self._tables["contexts"] = contexts.select("process_id", "context_id", "device_id")
         labels = {
-            (about.get("process_id"), about.get("context_id"), about.get("stream_id")): find_stream_name(label)
+            tuple(get_integer(about, name) for name in ("process_id", "context_id", "stream_id")): find_stream_name(
+                label
+            )
             for about, label in zip(tracks.read_attributes(), tracks.read_texts("thread_text"), strict=True)
             if label is not None and "stream_id" in about and "kind" not in about
         }
@@ -228,7 +251,7 @@ class PerfettoCapture(FrameCapture):
         for label in names.filter(pl.col("tid").is_null())["name"].drop_nulls():
             kind, _, rest = label.partition(" ")
             number, _, name = rest.partition(" · ")[0].partition(" ")
-            if kind == "GPU" and number.isdigit() and name:
+            if kind == "GPU" and _DIGITS.fullmatch(number) and name:
                 device_names.setdefault(int(number), name)
         metrics = self._tables.get("gpu_metrics", pl.DataFrame(schema={"device_id": pl.Int64}))
         ids = sorted({*used["device_id"].drop_nulls().to_list(), *metrics["device_id"].unique().to_list()})

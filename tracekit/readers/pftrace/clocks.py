@@ -24,6 +24,7 @@ SEQUENCE_CLOCKS = range(64, 128)
 _CLOCKS_PER_SEQUENCE = 128
 _MAX_CLOCK = 1 << 40
 MAX_TIME = 1 << 62
+_NONE = np.zeros(0, np.int64)
 MAX_GROUPS = 1 << 12
 """Maximum number of different combinations of clocks in the snapshots of a trace."""
 
@@ -258,7 +259,7 @@ class Clocks:
         own, other = self._readings[source], self._readings[target]
         snapshots, numbers = np.array(own.snapshots, np.int64), np.array(other.snapshots, np.int64)
         if not len(snapshots) or not len(numbers):
-            return _ClockPairs(*(np.zeros(0, np.int64) for _ in range(3)), is_ordered=True)
+            return _ClockPairs(_NONE, _NONE, _NONE, is_ordered=True)
         places = np.minimum(np.searchsorted(numbers, snapshots), len(numbers) - 1)
         has_both = numbers[places] == snapshots
         times = np.array(own.times, np.int64)[has_both]

@@ -13,7 +13,9 @@ from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.protobuf.decoding import decode, find_occurrences
 from tracekit.readers.common.protobuf.fields import read_integers, read_spans
 from tracekit.readers.pftrace.annotations import AnnotationDecoder
+from tracekit.readers.pftrace.categories import find_repeated_integers, join_texts
 from tracekit.readers.pftrace.interning import CATEGORIES, EVENT_NAMES, Descriptors, InternedData, read_text_codes
+from tracekit.readers.pftrace.packets import COMPRESSED as _COMPRESSED
 from tracekit.readers.pftrace.packets import DATA_FIELDS, TRACK_EVENT, UNKNOWN
 from tracekit.readers.pftrace.strings import NO_STRING, TextPool
 
@@ -49,11 +51,14 @@ _IS_ASYNC = np.zeros(_PHASE_COUNT, np.bool_)
 for _phase, _type in (_PHASES | _ASYNC_PHASES).items():
     _TYPES_OF_PHASES[ord(_phase)] = _type
     _IS_ASYNC[ord(_phase)] = _phase in _ASYNC_PHASES
+_HAS_NAME = np.isin(np.arange(_PHASE_COUNT), [ord(phase) for phase in "STpF"])
+"""For each phase, whether the name of an asynchronous event is a part of its identity."""
 _NS_PER_US = 1000
 _MAX_DURATION_US = 1 << 50
 _EVENT_BYTES, _TRACK_BYTES = 64, 128
 _FEW_ROWS = 1 << 10
 _FTRACE, _FTRACE_EVENTS = 1, 2
+ZSTD = "packets compressed with zstd"
 OTHER_PACKETS = {
     _FTRACE: "ftrace events",
     4: "file maps",
@@ -64,6 +69,7 @@ OTHER_PACKETS = {
     39: "messages of the Android log",
     40: "power rails",
     49: "events of the tracing service",
+    _COMPRESSED: "compressed packets in compressed packets",
     54: "samples of call stacks",
     56: "heap graphs",
     57: "frames of graphics",
@@ -80,7 +86,7 @@ OTHER_PACKETS = {
     100: "code of V8",
     101: "code of V8",
     102: "code of V8",
-    133: "packets compressed with zstd",
+    133: ZSTD,
     135: "samples of call stacks",
 }
 """Data of packets that is counted, by field number. Other packets describe the trace, and contain no events."""
@@ -122,7 +128,9 @@ class TrackNumbers:
     """The numbers of tracks from 0, in the order in which events use them.
 
     Attributes:
-        keys: Key of each track: its uuid, or a tuple if a thread or an id identifies it.
+        keys: Key of each track: its uuid, the ids of its process and thread, or, for the track of asynchronous events,
+            their id, whether they have one, numbers of their scope, category and name, and the track that determines
+            the process to which the id belongs, each ``UNKNOWN`` if there is none.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -150,6 +158,12 @@ class TrackNumbers:
             self._budget.reserve(1, _TRACK_BYTES, "tracks")
             self.keys.append(key)
         return number
+
+
+def _is_local(columns: Mapping[int, tuple[Int64Array, Mask]]) -> Mask:
+    """Return a mask of the asynchronous events whose ids belong to a process."""
+    mask: Mask = columns[_LOCAL_ID][1] & ~columns[_GLOBAL_ID][1] & ~columns[_UNSCOPED_ID][1]
+    return mask
 
 
 class SliceStream:
@@ -210,6 +224,7 @@ class TrackEventDecoder:
         self.tracks = TrackNumbers(budget)
         self.undecoded: Counter[str] = Counter()
         self.flows = 0
+        self._text_numbers: dict[str, int] = {}
         self._budget = budget
 
     def decode(self, batch: DecodedPackets) -> TrackEvents:
@@ -232,21 +247,22 @@ class TrackEventDecoder:
         times, is_timed = batch.times[rows].copy(), batch.is_timed[rows]
         absolute, is_absolute = read_integers(fields, _ABSOLUTE_US, len(rows))
         is_absolute &= (absolute >= 0) & (absolute < _MAX_DURATION_US)
-        times[is_absolute] = absolute[is_absolute] * _NS_PER_US
+        times[is_absolute] = batch.convert_monotonic_times(rows[is_absolute], absolute[is_absolute] * _NS_PER_US)
         has_time = is_timed | is_absolute
-        tracks = self._number_tracks(batch, rows, fields)
+        tracks, has_track = self._number_tracks(batch, rows, fields)
         events = TrackEvents(
             *(starts, stops, states, types, times, tracks, names, np.zeros(len(rows), np.int64), fields)
         )
-        events, is_known = self._add_legacy(batch, rows, events)
-        has_state = batch.has_state[rows]
+        events, is_known = self._add_legacy(batch, events, has_track)
+        has_state, is_valid = batch.has_state[rows], events.durations != UNKNOWN
         for what, mask in (
             ("events without the state of their sequence", has_state),
             ("events without a known time", has_time | ~has_state),
             ("events of other types", is_known | ~has_time | ~has_state),
+            ("events with an invalid duration", is_valid | ~is_known | ~has_time | ~has_state),
         ):
             self.undecoded[what] += int((~mask).sum())
-        keep = has_state & has_time & is_known
+        keep = has_state & has_time & is_known & is_valid
         return events if keep.all() else events.select(keep)
 
     def create_annotation_decoder(self, batch: DecodedPackets) -> AnnotationDecoder:
@@ -254,39 +270,64 @@ class TrackEventDecoder:
         return AnnotationDecoder(batch.buffer, self.interned, self.pool, self._budget)
 
     def read_categories(self, batch: DecodedPackets, events: TrackEvents) -> Int64Array:
-        """Return the code of the last category of each event, or ``NO_STRING``."""
+        """Return the code of the categories of each event, joined by commas, or ``NO_STRING``.
+
+        Raises:
+            Damage: An event with several categories has too many fields.
+        """
         field = events.fields.get(_CATEGORY)
         rows = len(events.types)
-        codes = np.full(rows, NO_STRING, np.int64)
+        owners, codes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         if field is not None and field.stops is None:
-            ids, has_id = read_integers(events.fields, _CATEGORY, rows)
-            codes = self.interned.texts[CATEGORIES].look_up(events.states, ids, has_id)
-        inline = read_text_codes(self.pool, batch.buffer, events.fields, _CATEGORY_TEXT, rows)
-        return np.where(inline != NO_STRING, inline, codes)
+            last = read_integers(events.fields, _CATEGORY, rows)
+            numbers, ids = find_repeated_integers(batch.buffer, events.starts, events.stops, _CATEGORY, last)
+            owners.append(numbers)
+            codes.append(
+                self.interned.texts[CATEGORIES].look_up(events.states[numbers], ids, np.ones(len(ids), np.bool_))
+            )
+        if _CATEGORY_TEXT in events.fields:
+            (parts,) = find_occurrences(batch.buffer, events.starts, events.stops, (_CATEGORY_TEXT,))
+            owners.append(parts.rows)
+            codes.append(self.pool.add(batch.buffer, parts.starts, parts.stops))
+        all_owners, all_codes = np.concatenate(owners), np.concatenate(codes)
+        order = np.argsort(all_owners, kind="stable")
+        all_owners, all_codes = all_owners[order], all_codes[order]
+        result = np.full(rows, NO_STRING, np.int64)
+        is_known = all_codes != NO_STRING
+        result[all_owners[is_known]] = all_codes[is_known]
+        several, joined = join_texts(self.pool, all_owners, all_codes)
+        result[several] = joined
+        return result
 
     def read_counters(self, events: TrackEvents) -> tuple[Int64Array, Mask, Int64Array, Mask]:
         """Return the integers and the bits of the floating-point numbers of counters, each with a mask."""
         rows = len(events.types)
         return *read_integers(events.fields, _INTEGER, rows), *read_integers(events.fields, _REAL, rows)
 
-    def _number_tracks(self, batch: DecodedPackets, rows: Int64Array, fields: Mapping[int, Field]) -> Int64Array:
+    def _number_tracks(
+        self, batch: DecodedPackets, rows: Int64Array, fields: Mapping[int, Field]
+    ) -> tuple[Int64Array, Mask]:
+        """Return the number of the track of each event, and a mask of the events that state a track."""
         uuids, has_uuid = read_integers(fields, _TRACK, len(rows))
         uuids = np.where(has_uuid, uuids, batch.default_tracks[rows])
         has_uuid |= batch.default_tracks[rows] != UNKNOWN
         uuids = np.where(has_uuid, uuids, 0)
         numbers = self.tracks.number(uuids.reshape(-1, 1))
-        rest = np.flatnonzero(~has_uuid)
+        rest = np.flatnonzero(uuids == 0)
         if len(rest) and self.descriptors.threads:
             sequences = batch.sequences[rows][rest]
             for sequence in np.unique(sequences).tolist():
                 if sequence in self.descriptors.threads:
                     key = np.array([self.descriptors.threads[sequence]])
                     numbers[rest[sequences == sequence]] = self.tracks.number(key)
-        return numbers
+        return numbers, uuids != 0
 
-    def _add_legacy(self, batch: DecodedPackets, rows: Int64Array, events: TrackEvents) -> tuple[TrackEvents, Mask]:
-        """Add what events state in the form of Chrome traces. Return the events, and a mask of those of known types."""
-        starts, stops, valid = read_spans(events.fields, _LEGACY, len(rows))
+    def _add_legacy(self, batch: DecodedPackets, events: TrackEvents, has_track: Mask) -> tuple[TrackEvents, Mask]:
+        """Add what events state in the form of Chrome traces. Return the events, and a mask of those of known types.
+
+        An invalid duration becomes ``UNKNOWN``.
+        """
+        starts, stops, valid = read_spans(events.fields, _LEGACY, len(events.types))
         if not valid.any():
             return events, (events.types > NO_TYPE) & (events.types <= COUNTER)
         chosen = np.flatnonzero(valid)
@@ -299,23 +340,57 @@ class TrackEventDecoder:
         has_no_type = types[chosen] == NO_TYPE
         types[chosen[has_no_type]] = _TYPES_OF_PHASES[phases[has_no_type]]
         lengths, _ = columns[_DURATION_US]
-        durations[chosen] = np.where((lengths >= 0) & (lengths < _MAX_DURATION_US), lengths, 0) * _NS_PER_US
+        is_valid = (lengths >= 0) & (lengths < _MAX_DURATION_US)
+        durations[chosen] = np.where(is_valid, lengths, 0) * _NS_PER_US
+        durations[chosen[~is_valid & (types[chosen] == COMPLETE)]] = UNKNOWN
         ids, has_id = columns[_LEGACY_NAME]
         of_legacy = self.interned.texts[EVENT_NAMES].look_up(events.states[chosen], ids, has_id)
         names[chosen] = np.where(of_legacy != NO_STRING, of_legacy, names[chosen])
         (pids, has_pid), (tids, has_tid) = columns[_PID], columns[_TID]
-        overrides = has_pid & has_tid
+        overrides = has_pid & has_tid & ~has_track[chosen]
         if overrides.any():
             keys = np.stack((pids[overrides], tids[overrides]), axis=1)
             tracks[chosen[overrides]] = self.tracks.number(keys)
         is_async = _IS_ASYNC[phases] & has_no_type
-        if is_async.any():
-            own = [np.where(columns[n][1], columns[n][0], UNKNOWN) for n in (_UNSCOPED_ID, _LOCAL_ID, _GLOBAL_ID)]
-            of_process = np.where(columns[_LOCAL_ID][1], tracks[chosen], UNKNOWN)
-            keys = np.stack((*own, of_process), axis=1)
-            tracks[chosen[is_async]] = self.tracks.number(keys[is_async])
         replaced = events._replace(types=types, durations=durations, tracks=tracks, names=names)
+        if is_async.any():
+            scopes = read_text_codes(self.pool, batch.buffer, fields, _SCOPE, len(chosen))
+            rows = np.flatnonzero(is_async)
+            of_events = replaced.select(np.isin(np.arange(len(types)), chosen[rows]))
+            categories = self.read_categories(batch, of_events)
+            keys = np.stack(
+                (
+                    *self._number_ids(columns, rows),
+                    self._number_texts(scopes[rows]),
+                    self._number_texts(categories),
+                    np.where(_HAS_NAME[phases[rows]], self._number_texts(of_events.names), UNKNOWN),
+                    np.where(_is_local(columns)[rows], of_events.tracks, UNKNOWN),
+                ),
+                axis=1,
+            )
+            tracks[chosen[rows]] = self.tracks.number(keys)
         return replaced, (types > NO_TYPE) & (types <= COMPLETE)
+
+    @staticmethod
+    def _number_ids(columns: Mapping[int, tuple[Int64Array, Mask]], rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the id of each asynchronous event, and whether it has one."""
+        ids, has_id = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        for number in (_LOCAL_ID, _GLOBAL_ID, _UNSCOPED_ID):
+            values, valid = (column[rows] for column in columns[number])
+            ids, has_id = np.where(valid, values, ids), np.where(valid, 1, has_id)
+        return ids, has_id
+
+    def _number_texts(self, codes: Int64Array) -> Int64Array:
+        """Return numbers that are equal for equal strings, given their codes. That of ``NO_STRING`` is ``UNKNOWN``."""
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        known = distinct[distinct != NO_STRING].tolist()
+        for text in (texts := self.pool.get_texts(known)):
+            if text not in self._text_numbers:
+                self._budget.reserve(1, _TRACK_BYTES + len(text), "names of asynchronous events")
+                self._text_numbers[text] = len(self._text_numbers)
+        numbers = [UNKNOWN] * (len(distinct) - len(known)) + [self._text_numbers[text] for text in texts]
+        result: Int64Array = np.array(numbers, np.int64)[inverse.reshape(-1)]
+        return result
 
     def _count_others(self, batch: DecodedPackets) -> None:
         """Count the packets with data that is not decoded, and the events with flows and with extra counters."""

@@ -258,7 +258,7 @@ class RestoredEvents:
                 "table": pl.Series([str(each.get("table", "")) for each in attributes], dtype=pl.String),
                 "label": pl.Series(strings.build(tracks.names).cast(pa.string())),
                 **{
-                    column: pl.Series([_get_integer(each, column) for each in attributes], dtype=pl.Int64)
+                    column: pl.Series([get_integer(each, column) for each in attributes], dtype=pl.Int64)
                     for column in ("process_id", "device_id")
                 },
             }
@@ -340,7 +340,7 @@ class _TableRestorer:
         columns = []
         for name in ("process_id", "thread_id", "device_id", "context_id", "stream_id", "domain_id"):
             if name in self._declared.names:
-                values = [_get_integer(each, name) for each in self._attributes]
+                values = [get_integer(each, name) for each in self._attributes]
                 of_track = pl.Series(values, dtype=pl.Int64).gather(numbers)
                 columns.append(pl.coalesce(pl.lit(of_track), pl.col(name)).alias(name))
         return columns
@@ -420,7 +420,8 @@ class _TableRestorer:
         return values.gather(pl.Series(built.indices))
 
 
-def _get_integer(attributes: Mapping[str, Any], name: str) -> int | None:
+def get_integer(attributes: Mapping[str, Any], name: str) -> int | None:
+    """Return an attribute of a track that is an integer of 64 bits, or None."""
     value = attributes.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
         return None

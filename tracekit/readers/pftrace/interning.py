@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.columns import build_number_array
@@ -15,8 +16,6 @@ from tracekit.readers.pftrace.strings import NO_STRING, InternedTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pyarrow as pa
 
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array
@@ -108,10 +107,12 @@ class Descriptors:
             Damage: A descriptor is invalid, or the descriptors exceed the memory budget.
         """
         self._add_metadata(batch)
-        _, starts, stops = batch.find(DESCRIPTOR)
+        rows, starts, stops = batch.find(DESCRIPTOR)
         if len(starts):
             self._budget.reserve(len(starts), _TRACK_BYTES, "descriptors of tracks")
-            self.tracks.append(self._read_tracks(batch.buffer, starts, stops))
+            tracks = self._read_tracks(batch.buffer, starts, stops)
+            self.tracks.append(tracks)
+            self._add_threads(batch.sequences[rows], tracks["thread_pid"], tracks["thread_tid"])
         self._add_process_trees(batch)
         for number in (PROCESS, THREAD):
             rows, starts, stops = batch.find(number)
@@ -119,8 +120,13 @@ class Descriptors:
                 decoded = self._read_owner(batch.buffer, starts, stops, is_thread=number == THREAD)
                 self._append_names(*decoded)
                 if number == THREAD:
-                    pids, tids = (ids.tolist() for ids in decoded[:2])
-                    self.threads |= dict(zip(batch.sequences[rows].tolist(), zip(pids, tids, strict=True), strict=True))
+                    self._add_threads(batch.sequences[rows], *map(pa.array, decoded[:2]))
+
+    def _add_threads(self, sequences: Int64Array, pids: pa.Array, tids: pa.Array) -> None:
+        """Store the last thread that each sequence describes."""
+        chosen = np.flatnonzero(tids.is_valid().to_numpy(zero_copy_only=False))
+        ids = (column.take(build_number_array(chosen)).to_pylist() for column in (pids, tids))
+        self.threads |= dict(zip(sequences[chosen].tolist(), zip(*ids, strict=True), strict=True))
 
     def _add_metadata(self, batch: DecodedPackets) -> None:
         _, starts, stops = batch.find(METADATA)
@@ -175,7 +181,7 @@ class Descriptors:
         inner = decode(buffer, starts[chosen], stops[chosen], {_UNIT_MULTIPLIER, _IS_INCREMENTAL})
         multipliers, is_incremental = np.ones(rows, np.int64), np.zeros(rows, np.int64)
         values, has_value = read_integers(inner, _UNIT_MULTIPLIER, len(chosen))
-        multipliers[chosen[has_value]] = np.where(values[has_value] == 0, 1, values[has_value])
+        multipliers[chosen[has_value]] = np.maximum(values[has_value], 1)
         is_incremental[chosen] = read_integers(inner, _IS_INCREMENTAL, len(chosen))[0]
         return {
             "is_counter": build_number_array(valid.astype(np.int64)),

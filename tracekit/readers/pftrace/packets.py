@@ -21,7 +21,7 @@ from tracekit.readers.common.protobuf.decoding import (
     find_occurrences,
 )
 from tracekit.readers.common.protobuf.fields import read_integers, read_spans
-from tracekit.readers.pftrace.clocks import SEQUENCE_CLOCKS, ClockReading, Clocks, get_sequence_clock
+from tracekit.readers.pftrace.clocks import MONOTONIC, SEQUENCE_CLOCKS, ClockReading, Clocks, get_sequence_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BATCH_BYTES = 1 << 22
 MAX_PACKET_BYTES = 1 << 26
 PACKET = 1
-_COMPRESSED = 50
+COMPRESSED = 50
 CLOCK_SNAPSHOT, TIMESTAMP, SEQUENCE, FLAGS, CLEARED, DROPPED, CLOCK, DEFAULTS = 6, 8, 10, 13, 41, 42, 58, 59
 METADATA, TRACK_EVENT, INTERNED, GPU_COUNTERS, RENDER_STAGE, DESCRIPTOR = 5, 11, 12, 52, 53, 60
 PROCESS_TREE, PROCESS, THREAD = 2, 43, 44
@@ -62,6 +62,7 @@ class DecodedPackets(NamedTuple):
         is_timed: For each packet, whether its time is known.
         has_state: For each packet, whether the state that it needs is known.
         default_tracks: Uuid of the track of the events of the sequence that state no other, or ``UNKNOWN``.
+        clocks: The clocks of the trace.
     """
 
     buffer: Buffer
@@ -73,6 +74,16 @@ class DecodedPackets(NamedTuple):
     is_timed: Mask
     has_state: Mask
     default_tracks: Int64Array
+    clocks: Clocks
+
+    def convert_monotonic_times(self, positions: Int64Array, times: Int64Array) -> Int64Array:
+        """Convert times of the monotonic clock in the packets at some positions, if the trace contains this clock.
+
+        Raises:
+            Damage: A converted time is out of range.
+        """
+        converted, valid = self.clocks.convert_to_trace_clock(MONOTONIC, times, positions)
+        return np.where(valid, converted, times)
 
     def find(self, number: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return the positions of the packets with a field of bytes, and the start and end offsets of the field."""
@@ -150,8 +161,8 @@ class PacketReader:
 
     def _decompress(self, buffer: Buffer, packets: Occurrences, data: memoryview) -> Iterator[bytes | memoryview]:
         """Yield packets with the contents of those that are compressed."""
-        fields = decode(buffer, packets.starts, packets.stops, {_COMPRESSED})
-        starts, stops, valid = read_spans(fields, _COMPRESSED, len(packets))
+        fields = decode(buffer, packets.starts, packets.stops, {COMPRESSED})
+        starts, stops, valid = read_spans(fields, COMPRESSED, len(packets))
         rows = np.flatnonzero(valid)
         ends = packets.stops[rows].tolist()
         begins = np.append(0, packets.stops)[rows].tolist()
@@ -228,6 +239,7 @@ class PacketReader:
         return DecodedPackets(
             *(buffer, packets, fields, sequences, states[unsorted], times, is_timed, has_state),
             default_tracks[unsorted],
+            self.clocks,
         )
 
     def _number_sequences(self, ids: Int64Array) -> Int64Array:

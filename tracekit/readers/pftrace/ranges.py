@@ -13,6 +13,7 @@ from tracekit.readers.common.columns import build_null_array, build_number_array
 from tracekit.readers.common.slices import NONE, merge_json_objects_expr
 from tracekit.readers.pftrace.events import ANNOTATIONS, BEGIN, COMPLETE, COUNTER, END, INSTANT
 from tracekit.readers.pftrace.strings import NO_STRING
+from tracekit.readers.pftrace.tracks import match_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _FEW_ROWS = 1 << 10
 _SOURCE = "Perfetto"
+_LARGEST_WHOLE = 2.0**63
 
 
 class ForeignEvents:
@@ -52,21 +54,24 @@ class ForeignEvents:
             if len(annotations.owners)
             else build_null_array(rows, pa.string())
         )
+        categories = self._decoder.read_categories(batch, events)
         columns = {
             "position": build_number_array(positions),
             "time": build_number_array(events.times),
             "duration": build_number_array(events.durations),
             "track": build_number_array(events.tracks.astype(np.int32)),
             "name": build_number_array(events.names.astype(np.int32)),
-            "category": build_number_array(self._decoder.read_categories(batch, events).astype(np.int32)),
+            "category": build_number_array(categories.astype(np.int32)),
             "args": arguments,
             "is_complete": build_number_array((events.types == COMPLETE).astype(np.int8)),
         }
         is_range = (events.types == BEGIN) | (events.types == COMPLETE)
+        has_label = (events.names != NO_STRING) | (categories != NO_STRING)
+        is_described_end = (events.types == END) & (_compute_valid_mask(arguments) | has_label)
         for builder, mask, names in (
             (self._ranges, is_range, (*columns,)),
             (self._marks, events.types == INSTANT, ("time", "track", "name", "category", "args")),
-            (self._ends, (events.types == END) & _compute_valid_mask(arguments), ("position", "args")),
+            (self._ends, is_described_end, ("position", "args", "name", "category")),
         ):
             self._append(builder, {name: columns[name] for name in names}, mask)
         whole, is_whole, real, is_real = self._decoder.read_counters(events)
@@ -77,7 +82,9 @@ class ForeignEvents:
             "whole": build_number_array(whole, is_whole),
             "real": build_number_array(real.view(np.float64), is_real),
         }
-        self._append(self._counters, counters, events.types == COUNTER)
+        has_value = is_whole | is_real
+        self._decoder.undecoded["counters without a value"] += int(((events.types == COUNTER) & ~has_value).sum())
+        self._append(self._counters, counters, (events.types == COUNTER) & has_value)
 
     def _append(self, builder: TableBuilder, columns: Mapping[str, pa.Array], mask: np.ndarray) -> None:
         rows = np.flatnonzero(mask)
@@ -89,13 +96,12 @@ class ForeignEvents:
             self._budget.reserve(sum(values.nbytes for values in values_of_rows.values()), 1, "bytes of events")
             builder.append(values_of_rows)
 
-    def build_tables(
-        self, tracks: DescribedTracks, ends: MatchedEnds, strings: TraceStrings
-    ) -> dict[str, pl.DataFrame]:
-        """Return the tables of ranges, marks and counters."""
+    def build_tables(self, tracks: DescribedTracks, strings: TraceStrings) -> tuple[dict[str, pl.DataFrame], int]:
+        """Return the tables of ranges, marks and counters, and the number of ends of slices without a beginning."""
         ranges, marks, counters, of_ends = (
             builder.finish() for builder in (self._ranges, self._marks, self._counters, self._ends)
         )
+        ends = match_stream(self._slices, tracks.same, *_read_labels(self._slices.count, ranges, of_ends, strings))
         tables: dict[str, pl.DataFrame] = {}
         if ranges:
             tables["nvtx_ranges"] = _build_ranges(ranges, of_ends, tracks, ends, strings)
@@ -104,7 +110,26 @@ class ForeignEvents:
             tables["nvtx_marks"] = _describe(frame, tracks, strings).rename({"time": "timestamp_ns"})
         if counters:
             tables["counters"] = _build_counters(_to_frame(counters), tracks, strings)
-        return tables
+        return tables, ends.unmatched
+
+
+def _read_labels(
+    count: int, ranges: Mapping[str, Any], of_ends: Mapping[str, Any], strings: TraceStrings
+) -> list[Int64Array]:
+    """Return the codes of the name and category of each event of the stream, or nothing if no end has any."""
+    labels: list[Int64Array] = []
+    if not of_ends or not ranges:
+        return labels
+    frames = [_to_frame(columns).select("position", "name", "category") for columns in (ranges, of_ends)]
+    if (frames[1].select("name", "category") == NO_STRING).select(pl.all().all()).row(0) == (True, True):
+        return labels
+    for name in ("name", "category"):
+        codes = np.full(count, NONE, np.int64)
+        for frame in frames:
+            known = frame.filter(pl.col("position") != NONE)
+            codes[known["position"].to_numpy()] = strings.number(known[name].to_numpy())
+        labels.append(codes)
+    return labels
 
 
 def _build_ranges(
@@ -126,7 +151,7 @@ def _build_ranges(
         end_position=pl.Series(build_number_array(end_positions, has_place & (end_positions != NONE))),
     )
     if of_ends:
-        last = _to_frame(of_ends).rename({"position": "end_position", "args": "end_args"})
+        last = _to_frame(of_ends).select(end_position="position", end_args="args").drop_nulls("end_args")
         frame = frame.join(last, on="end_position", how="left", maintain_order="left")
         frame = frame.with_columns(args=merge_json_objects_expr("args", "end_args"))
     described = _describe(frame, tracks, strings)
@@ -168,7 +193,8 @@ def _build_ids(ids: Int64Array, is_known: np.ndarray, numbers: Int64Array) -> pl
 def _build_counters(frame: pl.DataFrame, tracks: DescribedTracks, strings: TraceStrings) -> pl.DataFrame:
     """Return the values of counters. Differences are summed up in the order of the file.
 
-    The sum starts anew when the sequence of the values clears its state.
+    The sum starts anew when the sequence of the values clears its state. Values that do not fit into 64 bits become
+    floating-point numbers.
     """
     numbers = frame["track"].to_numpy()
     frame = frame.with_columns(
@@ -178,7 +204,7 @@ def _build_counters(frame: pl.DataFrame, tracks: DescribedTracks, strings: Trace
     if frame["is_incremental"].any():
         value = pl.coalesce(pl.col("whole").cast(pl.Float64), "real").fill_null(0)
         total = {"whole": pl.col("whole").fill_null(0).cum_sum(), "real": value.cum_sum()}
-        is_real = pl.col("real").is_not_null().any()
+        is_real = pl.col("real").is_not_null().any() | (value.cum_sum().abs().max() >= _LARGEST_WHOLE)
         sums = {
             "whole": pl.when(~is_real).then(total["whole"]).over("track", "state"),
             "real": pl.when(is_real).then(total["real"]).over("track", "state"),
@@ -187,7 +213,12 @@ def _build_counters(frame: pl.DataFrame, tracks: DescribedTracks, strings: Trace
             pl.when("is_incremental").then(expression).otherwise(name).alias(name) for name, expression in sums.items()
         )
     label = strings.build(tracks.names[numbers])
-    scaled = frame.with_columns(pl.col("whole", "real") * pl.col("multiplier"))
+    product = pl.col("whole").cast(pl.Float64) * pl.col("multiplier")
+    is_whole = product.abs() < _LARGEST_WHOLE
+    scaled = frame.with_columns(
+        whole=pl.when(is_whole).then(pl.col("whole") * pl.col("multiplier")),
+        real=pl.coalesce(pl.col("real") * pl.col("multiplier"), pl.when(~is_whole).then(product)),
+    )
     return scaled.select(
         event_id=pl.int_range(1, pl.len() + 1, dtype=pl.Int64),
         timestamp_ns="time",

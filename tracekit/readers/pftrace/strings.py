@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +30,8 @@ class TextPool:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._parts: list[pa.Array] = []
+        self._starts: list[int] = []
+        """Code of the first string of each part."""
         self._count = 0
 
     def add(self, buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Int64Array:
@@ -54,14 +58,27 @@ class TextPool:
     def _append(self, strings: pa.Array, indices: pa.Array) -> Int64Array:
         self._budget.reserve(1, strings.nbytes + _STRING_BYTES * len(strings), "bytes of strings")
         codes: Int64Array = indices.to_numpy().astype(np.int64) + self._count
-        self._parts.append(strings)
-        self._count += len(strings)
+        if len(strings):
+            self._parts.append(strings)
+            self._starts.append(self._count)
+            self._count += len(strings)
         return codes
 
     def get_texts(self, codes: Sequence[int]) -> list[str]:
         """Return the strings with some codes."""
-        texts: list[str] = pa.chunked_array(self._parts, pa.string()).take(pa.array(codes, pa.int64())).to_pylist()
-        return texts
+        if not len(codes):
+            return []
+        numbers, inverse = np.unique(np.array(codes, np.int64), return_inverse=True)
+        first = bisect.bisect_right(self._starts, int(numbers[0])) - 1
+        starts = np.array(self._starts[first:], np.int64)
+        parts = np.searchsorted(starts, numbers, side="right") - 1
+        edges = [0, *(np.flatnonzero(parts[1:] != parts[:-1]) + 1).tolist(), len(numbers)]
+        texts: list[str] = []
+        for begin, stop in itertools.pairwise(edges):
+            part = int(parts[begin])
+            taken = self._parts[first + part].take(build_number_array(numbers[begin:stop] - starts[part]))
+            texts.extend(taken.to_pylist())
+        return [texts[place] for place in inverse.tolist()]
 
     def get_columns(self) -> TraceStrings:
         """Return the columns of strings that codes stand for. No string may be added afterwards."""

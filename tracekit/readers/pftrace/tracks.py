@@ -42,6 +42,8 @@ class DescribedTracks:
         names: Index of the name of each track in the strings of the trace, or ``NO_STRING``.
         multipliers: Factor of the values of each counter.
         is_incremental: For each track, whether its values are differences from the previous value.
+        same: Number of the first track with the same events as each track. Tracks of asynchronous events whose ids
+            belong to a process are the same for all threads of the process.
         frame: The descriptors of all tracks.
     """
 
@@ -52,17 +54,30 @@ class DescribedTracks:
         rows = np.array([self._rows.get(key, NONE) if isinstance(key, int) else NONE for key in keys], np.int64)
         self._descriptor_rows = rows
         pid, has_pid = self._find_processes()
-        threads = self.frame["thread_tid"].to_numpy(), self.frame["thread_tid"].is_not_null().to_numpy()
+        threads = self.frame["thread_tid"].fill_null(0).to_numpy(), self.frame["thread_tid"].is_not_null().to_numpy()
         self.process_ids, self.has_process = _pick(pid, rows), _pick(has_pid, rows).astype(np.bool_)
-        self.thread_ids = _pick(np.nan_to_num(threads[0]).astype(np.int64), rows)
+        self.thread_ids = _pick(threads[0], rows)
         self.is_thread = _pick(threads[1], rows).astype(np.bool_)
         for number, key in enumerate(keys):
             if isinstance(key, tuple) and len(key) == THREAD_KEY:
                 self.process_ids[number], self.thread_ids[number] = key
                 self.has_process[number] = self.is_thread[number] = True
+        self.same = self._find_same_tracks(keys)
         self.names = np.where(rows != NONE, _pick(self.frame["name"].fill_null(NO_STRING).to_numpy(), rows), NO_STRING)
         self.multipliers = np.where(rows != NONE, _pick(self.frame["multiplier"].fill_null(1).to_numpy(), rows), 1)
         self.is_incremental = _pick(self.frame["is_incremental"].fill_null(0).to_numpy(), rows).astype(np.bool_)
+
+    def _find_same_tracks(self, keys: Sequence[int | tuple[int, ...]]) -> Int64Array:
+        """Return the first track with the events of each track, and set the processes of tracks of processes."""
+        firsts: dict[tuple[tuple[int, ...], int, bool], int] = {}
+        same = np.arange(len(keys), dtype=np.int64)
+        for number, key in enumerate(keys):
+            if isinstance(key, tuple) and len(key) > THREAD_KEY and (base := key[-1]) != NONE:
+                pid, has_process = int(self.process_ids[base]), bool(self.has_process[base])
+                self.process_ids[number], self.has_process[number] = pid, has_process
+                owner = key[:-1], pid if has_process else base, has_process
+                same[number] = firsts.setdefault(owner, number)
+        return same
 
     def read_attributes(self) -> list[dict[str, Any]]:
         """Return what the description of each track states, if it is a JSON object as tracekit writes it."""
@@ -115,9 +130,16 @@ class MatchedEnds(NamedTuple):
     unmatched: int
 
 
-def match_stream(stream: SliceStream) -> MatchedEnds:
-    """Match the ends of the slices of all tracks with their beginnings."""
+def match_stream(stream: SliceStream, same: Int64Array, *labels: Int64Array) -> MatchedEnds:
+    """Match the ends of the slices of all tracks with their beginnings.
+
+    Args:
+        stream: The beginnings and ends of slices.
+        same: Number of the first track with the same events as each track.
+        labels: Codes of the name and the category of each event of the stream, or nothing if no end has any.
+    """
     tracks, times, is_end = stream.finish()
+    tracks = same[tracks]
     order = np.lexsort((times, tracks))
     sorted_tracks = tracks[order]
     end_times, positions = np.full(len(order), NONE, np.int64), np.full(len(order), NONE, np.int64)
@@ -127,7 +149,7 @@ def match_stream(stream: SliceStream) -> MatchedEnds:
         if following - first < _EVENTS_AT_ONCE and following < len(order):
             continue
         rows = order[first:following]
-        matched = match_slices(sorted_tracks[first:following], is_end[rows] != 0)
+        matched = match_slices(sorted_tracks[first:following], is_end[rows] != 0, *(codes[rows] for codes in labels))
         begins = np.flatnonzero(matched.ends != NONE)
         ends = rows[matched.ends[begins]]
         end_times[rows[begins]], positions[rows[begins]] = times[ends], ends
