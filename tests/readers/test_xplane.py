@@ -8,6 +8,7 @@ import json
 import random
 import re
 import time
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -692,6 +693,7 @@ def test_short_names_of_kernels(name: str, short: str) -> None:
     ("event", "said"),
     [
         ({"offset_ps": 1 << 62, "duration_ps": 1 << 62, "metadata_id": 1}, None),
+        ({"offset_ps": -(1 << 63)}, "the time or duration of an event is out of range"),
         ({"offset_ps": (1 << 62) + 1}, "the time or duration of an event is out of range"),
         ({"duration_ps": -1}, "the time or duration of an event is out of range"),
     ],
@@ -702,10 +704,30 @@ def test_times_are_checked(event: dict[str, int], said: str | None, tmp_path: Pa
     host.plane.lines[0].events.add(**event)
     path = save(tmp_path, host)
     if said is None:
-        load(path).close()
+        with load(path) as trace:
+            assert trace["nvtx_ranges"]["end_ns"].to_pylist() == [(1 << 63) // 1000]
         return
     with pytest.raises(CorruptTraceError, match=said):
         tk.load(path)
+
+
+def test_texts_of_instructions_are_short(tmp_path: Path) -> None:
+    large = message("ShapeProto", element_type=11, dimensions=[1] * 30_000)
+    first = message("HloInstructionProto", name=b"a" * 30_000, opcode=b"parameter", shape=large, id=1)
+    numbers = [1] * 4096
+    others = [
+        message("HloInstructionProto", name=b"b", opcode=b"add", id=2, operand_ids=numbers),
+        message("HloInstructionProto", name=b"c", opcode=b"call", id=3, called_computation_ids=numbers),
+    ]
+    computation = message("HloComputationProto", name=b"d" * 30_000, id=1, instructions=[first, *others])
+    names = {computation.id: "d" * 30_000}
+    instructions = {i.id: i for i in computation.instructions}
+    tracemalloc.start()
+    texts = [programs.format_instruction(i, instructions, names) for i in others]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert texts == ["%b = opaque[] add()", "%c = opaque[] call(), calls=..."]
+    assert peak < 8 << 20
 
 
 def test_sizes_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

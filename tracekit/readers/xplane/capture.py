@@ -253,7 +253,8 @@ class ProfileCapture(Capture):
 
         Only lines that are no streams of GPUs are numbered. The ids are negative.
         """
-        planes = [p for p in self._space.planes if not hosts.HOST.match(p.name) and p not in self._gpus]
+        gpus = {plane.start for plane in self._gpus}
+        planes = [p for p in self._space.planes if not hosts.HOST.match(p.name) and p.start not in gpus]
         numbers = itertools.count(1)
         return {plane.start: [-next(numbers) for _ in plane.lines] for plane in planes}
 

@@ -197,13 +197,25 @@ def format_instruction(instruction: Any, instructions: dict[int, Any], computati
     Raises:
         Damage: A shape is nested too deeply.
     """
-    ids = instruction.operand_ids[:_MAX_OPERANDS]
-    operands = [
-        f"{format_shape(instructions[i].shape)} %{_decode(instructions[i].name)}" for i in ids if i in instructions
-    ]
     head = f"%{_decode(instruction.name)} = {format_shape(instruction.shape)} {_decode(instruction.opcode)}"
-    text = ", ".join((f"{head}({', '.join(operands)})", *_iterate_attributes(instruction, computations)))
-    return text if len(text) <= _MAX_TEXT else f"{head}()"
+    ids = (i for i in instruction.operand_ids[:_MAX_OPERANDS] if i in instructions)
+    operands = _join((f"{format_shape(instructions[i].shape)} %{_decode(instructions[i].name)}" for i in ids), head)
+    if operands is None:
+        return f"{head}()"
+    text = _join((f"{head}({operands})", *_iterate_attributes(instruction, computations)))
+    return f"{head}()" if text is None else text
+
+
+def _join(texts: Iterable[str], before: str = "") -> str | None:
+    """Join texts by commas, or return None as soon as they are too long together with the text before them."""
+    parts: list[str] = []
+    size = len(before)
+    for text in texts:
+        parts.append(text)
+        size += len(text) + 2
+        if size > _MAX_TEXT:
+            return None
+    return ", ".join(parts)
 
 
 def _iterate_attributes(i: Any, computations: dict[int, str]) -> Iterator[str]:
@@ -213,7 +225,8 @@ def _iterate_attributes(i: Any, computations: dict[int, str]) -> Iterator[str]:
         sizes = {f"{name}_dims": getattr(i.dot_dimension_numbers, f"{name}_dimensions") for name in names}
     else:
         sizes = {"dimensions": i.dimensions}
-    called = [f"%{computations[c]}" for c in i.called_computation_ids[:_MAX_OPERANDS] if c in computations]
+    names = (f"%{computations[c]}" for c in i.called_computation_ids[:_MAX_OPERANDS] if c in computations)
+    called = _join(names)
     is_convolution = i.HasField("convolution_dimension_numbers")
     config = _decode(i.backend_config) if i.custom_call_target and i.backend_config[:1] == b"{" else ""
     values = {
@@ -223,7 +236,7 @@ def _iterate_attributes(i: Any, computations: dict[int, str]) -> Iterator[str]:
         **{name: _format_count(getattr(i, name)) for name in ("feature_group_count", "batch_group_count")},
         "custom_call_target": f'"{_decode(i.custom_call_target)}"' if i.custom_call_target else "",
         "kind": _decode(i.fusion_kind),
-        "calls": called[0] if len(called) == 1 else f"{{{', '.join(called)}}}" if called else "",
+        "calls": "..." if called is None else f"{{{called}}}" if ", %" in called else called,
         "backend_config": config,
     }
     yield from (f"{name}={value}" for name, value in values.items() if value)

@@ -251,10 +251,16 @@ class Plane:
         offsets, _ = read_integers(fields, _OFFSET, rows)
         durations, _ = read_integers(fields, _DURATION, rows)
         _, is_sum = read_integers(fields, _OCCURRENCES, rows)
-        if np.abs(offsets).max() > _MAX_TIME or durations.min() < 0 or durations.max() > _MAX_TIME:
+        if (
+            offsets.min() < -_MAX_TIME
+            or offsets.max() > _MAX_TIME
+            or durations.min() < 0
+            or durations.max() > _MAX_TIME
+        ):
             raise Damage("the time or duration of an event is out of range")
         origin = np.array([line.timestamp_ns for line in self.lines], np.int64)[encoded.rows]
-        start, end = offsets // _PS_PER_NS, (offsets + durations) // _PS_PER_NS
+        start, duration = offsets // _PS_PER_NS, durations // _PS_PER_NS
+        end = start + duration + (offsets % _PS_PER_NS + durations % _PS_PER_NS) // _PS_PER_NS  # never overflows
         names = self.event_names.look_up(ids, np.ones(rows, np.bool_))
         events = EventBatch(encoded, encoded.rows, origin + start, origin + end, durations > 0, names)
         return events.take(np.flatnonzero(~is_sum)) if is_sum.any() else events
