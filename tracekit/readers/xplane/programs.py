@@ -225,8 +225,7 @@ def _iterate_attributes(i: Any, computations: dict[int, str]) -> Iterator[str]:
         sizes = {f"{name}_dims": getattr(i.dot_dimension_numbers, f"{name}_dimensions") for name in names}
     else:
         sizes = {"dimensions": i.dimensions}
-    names = (f"%{computations[c]}" for c in i.called_computation_ids[:_MAX_OPERANDS] if c in computations)
-    called = _join(names)
+    called = _join(f"%{computations[c]}" for c in i.called_computation_ids[:_MAX_OPERANDS] if c in computations)
     is_convolution = i.HasField("convolution_dimension_numbers")
     config = _decode(i.backend_config) if i.custom_call_target and i.backend_config[:1] == b"{" else ""
     values = {
