@@ -24,6 +24,7 @@ from tests.builders.nsys_sqlite import FIXTURES, edited, plain, untouched
 from tests.conftest import ALL
 from tests.helpers import number_pseudonyms
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
+from tracekit.readers.redaction import databases
 from tracekit.readers.redaction import nsys_sqlite as redact
 from tracekit.readers.redaction.patterns import KINDS
 
@@ -401,7 +402,7 @@ def test_a_target_that_exists_is_kept(planted: Path) -> None:
 
 def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy fits, what is made of it does not."""
-    original = redact._open_writable_database
+    original = databases._open_writable_database
 
     @contextlib.contextmanager
     def small(path: Path) -> Iterator[sqlite3.Connection]:
@@ -409,7 +410,7 @@ def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypa
             db.execute("PRAGMA max_page_count = 1")
             yield db
 
-    monkeypatch.setattr(redact, "_open_writable_database", small)
+    monkeypatch.setattr(databases, "_open_writable_database", small)
     monkeypatch.setattr(redact.RedactedExport, "_redact_outputs", lambda self: self.db.execute(FILLED))
     with pytest.raises(ExportError, match=r"cannot be written: No space left on device\nHint: free space on the disk"):
         tk.redact(planted, planted.with_name("out.sqlite"))
@@ -521,12 +522,11 @@ def test_no_unredacted_copy_stands_on_the_disk_meanwhile(tmp_path: Path, monkeyp
     original = redact.RedactedExport.redact
     found: list[list[str]] = []
 
-    def watched(self: redact.RedactedExport) -> dict[str, int]:
+    def watched(self: redact.RedactedExport) -> None:
         assert self.db.execute("SELECT count(*) FROM StringIds WHERE id >= 100000").fetchone() == (30_000,)
         found.append(holding_the_marker(target, temporary))
-        counts = original(self)
+        original(self)
         found.append(holding_the_marker(target, temporary))
-        return counts
 
     monkeypatch.setattr(redact.RedactedExport, "redact", watched)
     assert tk.redact(path, target / "out.sqlite")["environment"] >= 30_000
@@ -634,7 +634,7 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
     path = edited(
         tmp_path, f"CREATE TABLE wide (a INTEGER, {columns})", "INSERT INTO wide (a) SELECT id FROM StringIds"
     )
-    monkeypatch.setattr(redact, "MIN_VALUES", 1000)
+    monkeypatch.setattr(databases, "MIN_VALUES", 1000)
     monkeypatch.setattr(redact, "VALUES_PER_BYTE", 0)
     with pytest.raises(
         CorruptTraceError,
@@ -645,7 +645,7 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
 
 def test_more_text_than_the_size_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path)
-    monkeypatch.setattr(redact, "MIN_STRING_BYTES", -redact.STRING_BYTES_PER_BYTE * path.stat().st_size)
+    monkeypatch.setattr(databases, "MIN_STRING_BYTES", -databases.STRING_BYTES_PER_BYTE * path.stat().st_size)
     with pytest.raises(
         CorruptTraceError,
         match=r"its strings have more than 0 bytes in total, which is too many for a file of \d+ bytes\n",
@@ -655,7 +655,7 @@ def test_more_text_than_the_size_allows_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_a_value_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path, "INSERT INTO StringIds VALUES (9001, printf('%.*c', 2000000, 'x'))")
-    monkeypatch.setattr(redact, "MAX_VALUE", 1_000_000)
+    monkeypatch.setattr(databases, "MAX_VALUE", 1_000_000)
     with pytest.raises(CorruptTraceError, match=r"cannot be redacted: .*\nHint: export it again"):
         tk.redact(path, tmp_path / "out.sqlite")
 
@@ -721,14 +721,14 @@ def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: 
 
 def test_a_file_that_changes_meanwhile_gives_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path)
-    opened = redact._open_writable_database
+    opened = databases._open_writable_database
 
     def changing(uri: str) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         with path.open("ab") as f:
             f.write(bytes(4096))
         return opened(uri)
 
-    monkeypatch.setattr(redact, "_open_writable_database", changing)
+    monkeypatch.setattr(databases, "_open_writable_database", changing)
     with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, but now .*\nHint: wait"):
         tk.redact(path, tmp_path / "out.sqlite")
     assert [p.name for p in tmp_path.iterdir()] == ["edited.sqlite"]

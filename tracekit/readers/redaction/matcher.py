@@ -159,20 +159,21 @@ class PrivateValueMatcher:
         self._pairs = np.zeros(1 << 16, np.bool_)
         self._pairs[[int.from_bytes(literal[:2], "big") for literal in self.literals]] = True
 
-    def redact(self, text: bytes, pattern_mask: int = ALL_PATTERNS) -> tuple[bytes, set[str]]:
+    def redact(self, text: bytes, pattern_mask: int = ALL_PATTERNS, min_length: int = 0) -> tuple[bytes, set[str]]:
         """Overwrite the private values in a string or in binary data.
 
         Args:
             text: The string or the binary data.
             pattern_mask: Bit mask of the patterns to search for in a string, from the result of ``find_candidates``.
                 Binary data is always searched for all patterns.
+            min_length: Minimum length of the collected names and values to overwrite in a string.
 
         Returns:
             The redacted bytes, and the kinds of the overwritten values.
         """
         kinds: set[str] = set()
         if is_text(text):
-            return self._redact_string(text, kinds, pattern_mask), kinds
+            return self._redact_string(text, kinds, pattern_mask, min_length=min_length), kinds
         redacted = text
         for wide in _WIDE if b"\0" in text else ():
             redacted = wide.sub(lambda match: self._redact_utf16(match[0], kinds), redacted)
@@ -249,12 +250,14 @@ class PrivateValueMatcher:
             )
         return candidates
 
-    def _redact_string(self, text: bytes, kinds: set[str], pattern_mask: int, levels: int = MAX_LEVELS) -> bytes:
+    def _redact_string(
+        self, text: bytes, kinds: set[str], pattern_mask: int, levels: int = MAX_LEVELS, min_length: int = 0
+    ) -> bytes:
         """Overwrite the private values in a string, including those with escaped characters such as ``%2F``.
 
         The escaped characters of a string may themselves be escaped. They are decoded at most ``levels`` times.
         """
-        redacted = self._redact_unescaped(text, kinds, pattern_mask=pattern_mask)
+        redacted = self._redact_unescaped(text, kinds, min_length=min_length, pattern_mask=pattern_mask)
         if not levels or not ESCAPE.search(redacted):
             return redacted
         return edit_decoded(redacted, lambda decoded: self._redact_decoded(decoded, kinds, levels - 1))

@@ -1,22 +1,14 @@
-"""Write copies of databases of rocprofv3 (rocpd) and rocmProfileData (RPD) without private values."""
+"""Replace the private values in databases of rocprofv3 (rocpd) and rocmProfileData (RPD), and in JSON of rocprofv3."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
 
-from tracekit.errors import TracekitError
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN
-from tracekit.readers.redaction.nsys_sqlite import RedactedExport, redact_database
-from tracekit.readers.redaction.patterns import COMMAND, ENVIRONMENT, HOST
-from tracekit.readers.rocm import DATABASE_MAGICS, ROCPD_TABLE
+from tracekit.readers.redaction.databases import RedactedDatabase, Wording, create_redactor
+from tracekit.readers.redaction.patterns import COMMAND, ENVIRONMENT, HOST, IDENTIFIER
+from tracekit.readers.rocm import ROCPD_TABLE
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tracekit.registry.source import Source
-
-_HINT = "copy the file again from where the profiler wrote it"
 _NO_OBJECT = b"{}"
 _COLUMNS = {
     "info_node": {"machine_id": HOST, "hostname": HOST, "domain_name": HOST},
@@ -24,48 +16,48 @@ _COLUMNS = {
 }
 """Kinds of the private values in columns, by kind of table."""
 _JSON_COLUMNS = ("environment", "extdata")
+_NODE_ID = "nid"
+_FIRST_NODE_ID = 1 << 12
+"""Smallest id of a node that is computed from the id of a machine. Smaller ids are numbers of nodes."""
+_UUID = re.compile(rb'"uuid"\s{0,20}:\s{0,20}\{[^{}]{0,1000}(?:\{[^{}]{0,1000}\}[^{}]{0,100})?\}')
 
 
-def redact(source: Source, target: Path | None = None, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of a database without values that identify people and machines.
-
-    Args:
-        source: Database to copy.
-        target: Path of the copy, which must not exist. If None, the private values are only counted.
-        key: Key that determines the pseudonyms, or None for a random key.
-
-    Returns:
-        The number of redacted values of each kind.
-
-    Raises:
-        CorruptTraceError: The file is damaged, or its strings exceed the limits for a file of its size.
-        TracekitError: The file is gzipped, contains SQL that would run during redaction, or changed.
-    """
-    if source.head.startswith(DATABASE_MAGICS[1]):
-        hint = "decompress it first: gunzip FILE"
-        raise TracekitError("a gzipped database cannot be redacted", path=source.path, hint=hint)
-    try:
-        return redact_database(source, target, key, RedactedRocmDatabase)
-    except TracekitError as e:
-        if e.hint != EXPORT_AGAIN:
-            raise
-        raise type(e)(e.message, path=source.path, hint=_HINT) from e
-
-
-class RedactedRocmDatabase(RedactedExport):
+class RedactedRocmDatabase(RedactedDatabase):
     """A temporary copy of a database that is being redacted."""
 
+    wording = Wording("database", "copy the file again from where the profiler wrote it")
+
     def replace_private_fields(self) -> None:
-        """Replace names of hosts, environments, command lines and settings of processes."""
+        """Replace names of hosts, environments, command lines, settings of processes, and ids of nodes and devices."""
         for table in self.strings.columns:
             match = ROCPD_TABLE.fullmatch(table)
             for column, kind in _COLUMNS.get(match[1] if match else "", {}).items():
-                if not self._has_columns(table, column):
+                if not self.has_columns(table, column):
                     continue
                 if column in _JSON_COLUMNS:
-                    self._update_column(table, column, "TRUE", self._replace_object)
+                    self.update_column(table, column, "TRUE", self._replace_object)
                 else:
-                    self._redact_column(kind, table, column, "TRUE")
+                    self.redact_column(kind, table, column, "TRUE")
+
+            if match and match[1] == "info_agent" and self.has_columns(table, "extdata"):
+                self.update_column(table, "extdata", "TRUE", self._clear_uuids)
+        self._replace_node_ids()
+
+    def _replace_node_ids(self) -> None:
+        """Replace the ids of nodes, which rocprofv3 computes from the ids of machines, with numbers in all tables."""
+        tables = {table: match[1] for table in self.strings.columns if (match := ROCPD_TABLE.fullmatch(table))}
+        nodes = [table for table, kind in tables.items() if kind == "info_node"]
+        ids = [(table, "id") for table in nodes if self.has_columns(table, "id")]
+        ids += [(table, _NODE_ID) for table in tables if self.has_columns(table, _NODE_ID)]
+        self.replace_ids_with_numbers(IDENTIFIER, ids, _FIRST_NODE_ID)
+        hashes = [(table, "hash") for table in nodes if self.has_columns(table, "hash")]
+        self.replace_ids_with_numbers(IDENTIFIER, hashes, _FIRST_NODE_ID)
+
+    def _clear_uuids(self, text: bytes) -> bytes:
+        """Return JSON in which the numbers in the unique ids of devices are 0."""
+        cleared = _UUID.sub(lambda match: re.sub(rb"(:\s{0,20})-?\d+", rb"\g<1>0", match[0]), text)
+        self.redaction.counts[IDENTIFIER] += cleared != text
+        return cleared
 
     def _replace_object(self, text: bytes) -> bytes:
         """Return an empty JSON object instead of another one, after collecting the private names in its members."""
@@ -80,3 +72,6 @@ class RedactedRocmDatabase(RedactedExport):
             self.redaction.collect_names(ENVIRONMENT, "\n".join(variables).encode("utf-8", "replace"))
         self.redaction.replace_value(ENVIRONMENT, text)
         return _NO_OBJECT
+
+
+redact = create_redactor(RedactedRocmDatabase)

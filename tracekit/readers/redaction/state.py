@@ -190,7 +190,7 @@ class Redaction:
         return matcher
 
     def overwrite_private_values(
-        self, matcher: PrivateValueMatcher, text: bytes, pattern_mask: int = ALL_PATTERNS
+        self, matcher: PrivateValueMatcher, text: bytes, pattern_mask: int = ALL_PATTERNS, min_length: int = 0
     ) -> bytes:
         """Overwrite the private values in a string or in binary data, and return the result.
 
@@ -200,8 +200,9 @@ class Redaction:
             matcher: Matcher for the private values.
             text: The string or the binary data.
             pattern_mask: Bit mask of the patterns to search for, as for ``PrivateValueMatcher.redact``.
+            min_length: Minimum length of the collected names and values to overwrite in a string.
         """
-        redacted, kinds = matcher.redact(text, pattern_mask)
+        redacted, kinds = matcher.redact(text, pattern_mask, min_length)
         self.counts.update(kinds)
         return redacted
 
