@@ -635,7 +635,7 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
         tmp_path, f"CREATE TABLE wide (a INTEGER, {columns})", "INSERT INTO wide (a) SELECT id FROM StringIds"
     )
     monkeypatch.setattr(databases, "MIN_VALUES", 1000)
-    monkeypatch.setattr(redact, "VALUES_PER_BYTE", 0)
+    monkeypatch.setattr(databases, "VALUES_PER_BYTE", 0)
     with pytest.raises(
         CorruptTraceError,
         match=r"string columns have more than \d+ values in total, which .*\nHint: export it again",

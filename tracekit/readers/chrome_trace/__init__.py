@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.common.json.heads import JSON_START, iterate_heads
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.readers.chrome_trace.capture import ChromeTraceCapture
@@ -47,6 +48,14 @@ def open_capture(source: Source) -> ChromeTraceCapture:
     return read_trace(source)
 
 
+_redact = create_lazy_function("tracekit.readers.redaction.kineto", "redact")
 READER = Reader(
-    "chrome-trace", "Chrome trace events (JSON) of any program, as ranges", (".json", ".gz"), sniff, open_capture
+    "chrome-trace",
+    "Chrome trace events (JSON) of any program, as ranges",
+    (".json", ".gz"),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
 )

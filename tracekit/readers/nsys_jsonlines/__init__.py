@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.registry.interface import Capture
@@ -31,10 +32,14 @@ def open_export(source: Source) -> Capture:
     return JsonLinesCapture(read_tables(source))
 
 
+_redact = create_lazy_function("tracekit.readers.redaction.nsys_jsonlines", "redact")
 READER = Reader(
     "nsys-jsonlines",
     "Nsight Systems JSON export (nsys export --type json or jsonlines)",
     (".json", ".jsonl", ".jsonlines"),
     sniff,
     open_export,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
 )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.common.sqlite_files import MAGIC
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.registry.interface import Capture
@@ -47,10 +48,14 @@ def open_capture(source: Source) -> Capture:
     return open_session(source, lambda database: NvprofCapture(database, source.path))
 
 
+_redact = create_lazy_function("tracekit.readers.redaction.nvprof", "redact")
 READER = Reader(
     "nvprof",
     "Profile of nvprof or session of the NVIDIA Visual Profiler (.nvvp)",
     (".nvvp", ".nvprof", ".sqlite", ".db"),
     sniff,
     open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
 )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SAVE_AGAIN = "open the session in the NVIDIA Visual Profiler and save it again, or record the profile again"
 _CHUNK_BYTES, _END_BYTES = 1 << 20, 1 << 10
 _SPACE = b" \t\r\n"
-_SPLIT = re.compile(rb"<split[^<>]{0,200}>")
+SPLIT = re.compile(rb"<split[^<>]{0,200}>")
 
 
 def open_session(source: Source, open_database: Callable[[Source], Capture]) -> Capture:
@@ -35,22 +35,48 @@ def open_session(source: Source, open_database: Callable[[Source], Capture]) -> 
         UnknownFormatError: The session contains no database, or those of several processes.
         CorruptTraceError: The session is truncated or damaged.
     """
+    content = read_session(source)
+    timeline = content.partition(b"<timelinepdm")[2].partition(b"</timelinepdm>")[0]
+    profiles = timeline.count(b"<pdm>")
+    if profiles != 1:
+        what = f"this session of the NVIDIA Visual Profiler contains {profiles or 'no'} profiles of processes"
+        raise UnknownFormatError(what, path=source.path, hint="pass a file that was imported into the session")
+    budget = Budget(source.size)
+    return open_unpacked_file(source, lambda target: unpack_database(source, timeline, budget, target), open_database)
+
+
+def read_session(source: Source) -> bytes:
+    """Return the content of a session.
+
+    Raises:
+        CorruptTraceError: The session is truncated.
+        TracekitError: The file changed while it was read.
+    """
     with source.open() as file:
         content = file.read(0, file.size)
-        if not content[-_END_BYTES:].rstrip().endswith(b"</session>"):
-            raise CorruptTraceError("the session is truncated", path=source.path, hint=SAVE_AGAIN)
-        timeline = content.partition(b"<timelinepdm")[2].partition(b"</timelinepdm>")[0]
-        profiles = timeline.count(b"<pdm>")
-        if profiles != 1:
-            what = f"this session of the NVIDIA Visual Profiler contains {profiles or 'no'} profiles of processes"
-            raise UnknownFormatError(what, path=source.path, hint="pass a file that was imported into the session")
-        try:
-            budget = Budget(file.size)
-            return open_unpacked_file(source, lambda target: _unpack(timeline, budget, target), open_database)
-        except (Damage, zlib.error, binascii.Error) as e:
-            file.check_unchanged()
-            what = str(e) if isinstance(e, Damage) else "the profile in the session is damaged"
-            raise CorruptTraceError(what, path=source.path, hint=SAVE_AGAIN) from e
+        file.check_unchanged()
+    if not content[-_END_BYTES:].rstrip().endswith(b"</session>"):
+        raise CorruptTraceError("the session is truncated", path=source.path, hint=SAVE_AGAIN)
+    return content
+
+
+def unpack_database(source: Source, elements: bytes, budget: Budget, target: BinaryIO) -> None:
+    """Write the database that the elements ``split`` in a part of a session contain.
+
+    Args:
+        source: The session, for error messages.
+        elements: The part of the session.
+        budget: Budget that limits the size of the database.
+        target: File to which the database is written.
+
+    Raises:
+        CorruptTraceError: The part is truncated or damaged.
+    """
+    try:
+        _unpack(elements, budget, target)
+    except (Damage, zlib.error, binascii.Error) as e:
+        what = str(e) if isinstance(e, Damage) else "the profile in the session is damaged"
+        raise CorruptTraceError(what, path=source.path, hint=SAVE_AGAIN) from e
 
 
 def _unpack(timeline: bytes, budget: Budget, target: BinaryIO) -> None:
@@ -76,7 +102,7 @@ def _unpack(timeline: bytes, budget: Budget, target: BinaryIO) -> None:
 
 def _decode_splits(timeline: bytes) -> Iterator[bytes]:
     """Yield the bytes that are encoded with Base64, in chunks."""
-    for start in _SPLIT.finditer(timeline):
+    for start in SPLIT.finditer(timeline):
         end = timeline.find(b"</split>", start.end())
         if end < 0:
             raise Damage("the profile in the session is truncated")

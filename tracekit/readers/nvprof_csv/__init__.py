@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.readers.nvprof_csv.capture import PrintedCapture
@@ -31,4 +32,14 @@ def open_capture(source: Source) -> PrintedCapture:
     return read_file(source)
 
 
-READER = Reader("nvprof-csv", "CSV output of nvprof (nvprof --csv)", (".csv", ".log", ".txt"), sniff, open_capture)
+_redact = create_lazy_function("tracekit.readers.redaction.nvprof_csv", "redact")
+READER = Reader(
+    "nvprof-csv",
+    "CSV output of nvprof (nvprof --csv)",
+    (".csv", ".log", ".txt"),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
+)

@@ -15,7 +15,7 @@ from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.frame_capture import FrameCapture
 from tracekit.readers.common.kernel_names import shorten_kernel_name
-from tracekit.readers.nvprof_csv import HEADER
+from tracekit.readers.nvprof_csv.tables import locate_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +26,7 @@ PRINT_AGAIN = "print it again: nvprof --csv --print-gpu-trace -i FILE"
 _PROCESS = re.compile(rb"^==(\d{1,18})== ", re.MULTILINE)
 _API = re.compile(rb"^==[^\n]{0,40}== API calls:", re.MULTILINE)
 _CHUNK_BYTES = 1 << 22
-_END = re.compile(rb"^(?:==|\r?\n)", re.MULTILINE)
-"""What follows a table: a line that nvprof begins with ``==``, or an empty line."""
-_MAX_TABLES, _MAX_COLUMNS, _CELL_BYTES = 512, 32, 24
+_MAX_COLUMNS, _CELL_BYTES = 32, 24
 _UNITS = {"": 1.0, "%": 1.0, "s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0, "B": 1.0, "KB": 1024.0, "MB": 1048576.0}
 _UNITS |= {"GB": 1073741824.0, "TB": 1099511627776.0}
 _CELL, _CORRELATION = r"^\s*([-+.\deE]+?)\s*([A-Za-z%]*)\s*$", r" \[(\d+)\]\)?$"
@@ -160,24 +158,16 @@ class PrintedCapture(FrameCapture):
 
 
 def _split_tables(content: bytes, budget: Budget) -> Iterator[PrintedTable]:
-    """Yield the tables. A table ends at an empty line, or at a line that nvprof begins with ``==``."""
-    headers = list(HEADER.finditer(content))
-    if headers and b"Time(%)" not in headers[-1][0] and not content.endswith(b"\n"):
-        raise Damage("the last row does not end with a line break, so it is truncated")
-    if len(headers) > _MAX_TABLES:
-        raise Damage(f"the file has more than {_MAX_TABLES} tables")
-    for header, following in zip(headers, [*headers[1:], None], strict=True):
+    """Yield the tables with their rows in chunks."""
+    for header, start, stop in locate_tables(content):
         before = content[max(0, header.start() - 4096) : header.start()]
-        stop = following.start() if following else len(content)
-        end = _END.search(content, header.end(), stop)
-        stop = end.start() if end else stop
         columns = [name.strip().strip('"') for name in header[0].decode("utf-8", "replace").split(",")]
         if len(columns) > _MAX_COLUMNS or len(set(columns)) != len(columns) or "Name" not in columns:
             raise Damage("the header repeats a column, has too many columns, or no column Name")
         processes = _PROCESS.findall(before)
         process, has_calls = int(processes[-1]) if processes else None, _API.search(before) is not None
         units: dict[str, str] = {}
-        for number, chunk in enumerate(_split_lines(content, header.end() + 1, stop)):
+        for number, chunk in enumerate(_split_lines(content, start, stop)):
             budget.reserve(chunk.count(b"\n") + 1, _CELL_BYTES * len(columns), "rows")
             rows = _read_cells(chunk, columns)
             units = _find_units(rows) if number == 0 else units

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.common.json.heads import decompress_head
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.readers.pftrace.capture import PerfettoCapture
@@ -62,6 +63,14 @@ def open_capture(source: Source) -> PerfettoCapture:
     return read_trace(source)
 
 
+_redact = create_lazy_function("tracekit.readers.redaction.pftrace", "redact")
 READER = Reader(
-    "perfetto", "Perfetto trace: slices, counters and GPU render stages", (".pftrace", ".gz"), sniff, open_capture
+    "perfetto",
+    "Perfetto trace: slices, counters and GPU render stages",
+    (".pftrace", ".gz"),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
 )

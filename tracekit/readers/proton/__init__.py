@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.readers.proton.capture import ProtonCapture
@@ -32,4 +33,14 @@ def open_capture(source: Source) -> ProtonCapture:
     return read_profile(source)
 
 
-READER = Reader("proton", "Profile of Proton, the profiler of Triton (.hatchet)", (".hatchet",), sniff, open_capture)
+_redact = create_lazy_function("tracekit.readers.redaction.kineto", "redact")
+READER = Reader(
+    "proton",
+    "Profile of Proton, the profiler of Triton (.hatchet)",
+    (".hatchet",),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
+)

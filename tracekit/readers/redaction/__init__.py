@@ -11,8 +11,10 @@ Modules, from the patterns to the formats:
 - ``vocabulary`` and ``patterns`` describe the values, ``escapes`` and ``matcher`` search for them and overwrite them,
   and ``pseudonyms`` replaces identifiers.
 - ``state`` collects the private names of one capture, and counts the redacted values.
-- ``nsys_rep``, ``nsys_sqlite``, ``xplane``, ``memory_snapshot`` and ``kineto`` (with ``json_text``) copy the files of
-  one format. The reader of a format names its function ``redact`` without importing it.
+- ``databases`` copies SQLite databases, and ``csv_text`` redacts the cells of CSV.
+- ``nsys_rep``, ``nsys_sqlite``, ``nsys_jsonlines``, ``xplane``, ``memory_snapshot``, ``nccl``, ``rocm``, ``nvprof``,
+  ``nvprof_csv``, ``perfetto`` and ``kineto`` (with ``json_text``) copy the files of a format, and ``kineto`` those of
+  every format that consists of JSON. The reader of a format names its function ``redact`` without importing it.
 """
 
 from __future__ import annotations
@@ -76,7 +78,10 @@ def redact(
         raise TracekitError(
             f"{reader.format} files cannot be redacted with a key", path=source.path, hint="redact them without a key"
         )
-    with targets.open_atomic_output(target, overwrite=overwrite, inputs=inputs) as new:
+    is_exported_file = None if not source.path.is_dir() else _is_never_exported
+    with targets.open_atomic_output(
+        target, is_exported_file=is_exported_file, overwrite=overwrite, inputs=inputs
+    ) as new:
         return dict(redact(source, new) if secret is None or with_key is None else with_key(source, new, secret))
 
 
@@ -110,6 +115,11 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
             hint="write a copy with tracekit redact, which counts the values that it replaces",
         )
     return dict(reader.unredacted(source))
+
+
+def _is_never_exported(_path: Path) -> bool:
+    """Return that a file in an existing folder may not be replaced, because it may be an original."""
+    return False
 
 
 def _read_and_check_key(key: bytes | os.PathLike[str] | None) -> bytes | None:

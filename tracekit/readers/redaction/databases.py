@@ -31,7 +31,7 @@ from tracekit.readers.redaction.matcher import (
 from tracekit.readers.redaction.state import Redaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tracekit.readers.redaction.matcher import PrivateValueMatcher
@@ -60,6 +60,8 @@ _SQL_TOKEN = re.compile(
 """A comment, a string, a quoted name or another word in SQL."""
 _COLUMNS_OF_NAMES = {"sqlite_sequence": ("name",), "sqlite_stat1": ("tbl", "idx")}
 """Tables of SQLite that contain names of tables and indexes, and the columns of these names."""
+_MAX_EQUAL_VALUES = 1 << 16
+"""Maximum number of values of a unique column that are equal after redaction."""
 _GZIP = b"\x1f\x8b"
 _UNWRITTEN = (
     sqlite3.SQLITE_FULL,
@@ -348,11 +350,19 @@ class RedactedDatabase:
     ) -> None:
         """Apply a function to each string and blob of a column, in the rows that match a SQL condition."""
         name = quote_identifier(column)
+        is_chosen = f"typeof({name}) IN ('text', 'blob') AND ({condition})"
+        rowid = self.strings.find_rowid(table)
+        if rowid is not None:
+            query = f"SELECT {rowid}, CAST({name} AS BLOB) FROM {quote_identifier(table)} NOT INDEXED WHERE {is_chosen}"  # noqa: S608 - quoted
+            rows = self.db.execute(query, parameters)
+            changed = [(row, after) for row, value in rows if (after := function(value)) != value]
+            self.strings.update_rows(table, rowid, column, changed)
+            return
         self.db.create_function("changed", 1, function)
         self.db.execute(
             f"""UPDATE {quote_identifier(table)} SET {name} = CASE typeof({name})
                 WHEN 'text' THEN CAST(changed(CAST({name} AS BLOB)) AS TEXT) ELSE changed({name}) END
-                WHERE typeof({name}) IN ('text', 'blob') AND ({condition})""",  # noqa: S608 - quoted
+                WHERE {is_chosen}""",  # noqa: S608 - quoted
             parameters,
         )
 
@@ -413,16 +423,35 @@ class _StringColumns:
                         (row, text, self.redaction.overwrite_private_values(matcher, text, masks[nth]))
                         for nth, (row, text) in ((nth, items[nth]) for nth in masks)
                     )
-                    self._update_column(table, column, [(row, after) for row, text, after in changed if after != text])
+                    if table.rowid is not None:
+                        values = [(row, after) for row, text, after in changed if after != text]
+                        self.update_rows(table.name, table.rowid, column, values)
 
-    def _update_column(self, table: _SearchedTable, column: str, values: list[tuple[int, bytes]]) -> None:
+    def update_rows(self, table: str, rowid: str, column: str, values: Iterable[tuple[int, bytes]]) -> None:
+        """Write new values of a column, each with the rowid of its row.
+
+        A number is appended to a value that the column already contains if its values have to be unique.
+
+        Raises:
+            CorruptTraceError: The database does not accept a value.
+        """
         name = quote_identifier(column)
-        self.db.executemany(
-            f"""UPDATE {quote_identifier(table.name)}
-                SET {name} = CASE typeof({name}) WHEN 'text' THEN CAST(:text AS TEXT) ELSE :text END
-                WHERE {table.rowid} = :row""",  # noqa: S608 - quoted
-            ({"text": text, "row": row} for row, text in values),
-        )
+        statement = f"""UPDATE OR IGNORE {quote_identifier(table)}
+            SET {name} = CASE typeof({name}) WHEN 'text' THEN CAST(:text AS TEXT) ELSE :text END
+            WHERE {rowid} = :row"""  # noqa: S608 - quoted
+        last: dict[bytes, int] = {}
+        for row, value in values:
+            text = value
+            while not self.db.execute(statement, {"text": text, "row": row}).rowcount:
+                last[value] = last.get(value, 1) + 1
+                text = b"%b (%d)" % (value, last[value])
+                if last[value] > _MAX_EQUAL_VALUES:
+                    message = f"the {self._wording.noun} cannot be redacted: a table does not accept a redacted value"
+                    raise CorruptTraceError(message, path=self.redaction.path, hint=self._wording.hint)
+
+    def find_rowid(self, table: str) -> str | None:
+        """Return the name of the rowid of a table in SQL, or None if it has none."""
+        return next((searched.rowid for searched in self.tables if searched.name == table), None)
 
     def _overwrite_row_by_row(self, table: _SearchedTable, column: str, matcher: PrivateValueMatcher) -> None:
         """Overwrite the private values in a column of a table without rowids, one string at a time."""

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.json.document import OBJECT_BOUNDARY
 from tracekit.readers.kineto.quotes import find_names_with_quotes
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 MAX_SECTION_BYTES = 1 << 25
 """Maximum number of bytes that are read to find the end of an event. Longer JSON values are divided at a comma."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_EVENT_BOUNDARY = re.compile(rb"\}\s{0,200}(?:,(?=\s{0,200}\{)|(?=\{))")
+"""The end of an event before another one, which a comma or a line break separates."""
 _QUOTE, _COMMA = ord('"'), ord(",")
 _ESCAPED_QUOTE = re.compile(rb'\\+"')
 _IS_STRUCTURE = np.zeros(256, np.bool_)
@@ -221,11 +222,10 @@ def _find_fault(data: bytes, quotes: Int64Array, is_outside: npt.NDArray[np.bool
 
 
 def _find_section_end(data: bytes, is_outside: npt.NDArray[np.bool_]) -> int | None:
-    """Return the offset after the last comma between two events, or None if more bytes must be read to find it."""
-    for start in reversed([match.start() for match in OBJECT_BOUNDARY.finditer(data, max(0, len(data) - _TAIL_BYTES))]):
-        comma = data.index(b",", start)
-        if is_outside[comma]:
-            return comma + 1
+    """Return the offset after the last event that another one follows, or None if more bytes must be read."""
+    for match in reversed(list(_EVENT_BOUNDARY.finditer(data, max(0, len(data) - _TAIL_BYTES)))):
+        if is_outside[match.end() - 1]:
+            return match.end()
     if len(data) < MAX_SECTION_BYTES:
         return None
     commas = np.flatnonzero((np.frombuffer(data, np.uint8) == _COMMA) & is_outside)

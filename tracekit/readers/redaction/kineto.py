@@ -101,7 +101,25 @@ _ENDS_OF_NUMBER_KEYS = (
     b"serial number num no nr serialid serial_id serial-id"
 ).split()
 _NUMBER_SEARCH_STRINGS = SearchStrings(dict.fromkeys((end + b'"' for end in _ENDS_OF_NUMBER_KEYS), 0))
+_ESCAPED_ASCII = re.compile(rb"\\u00[2-7][0-9A-Fa-f]")
 _MAX_CACHED_STRINGS = 1 << 15
+
+
+class JsonForm(NamedTuple):
+    """What a JSON format holds in addition to members whose keys tell that their values are private.
+
+    Attributes:
+        string_table: Regular expression for the beginning of an array of unrelated strings. Such an array is not an
+            environment, even if some of its strings are.
+        find_private_numbers: Function that yields the kind, start and end of the private numbers in a section, and the
+            bytes to replace each of them.
+    """
+
+    string_table: re.Pattern[bytes] | None = None
+    find_private_numbers: Callable[[JsonText], Iterable[tuple[str, int, int, bytes]]] | None = None
+
+
+_PLAIN = JsonForm()
 
 
 def redact(source: Source, target: Path | None = None, key: bytes | None = None) -> dict[str, int]:
@@ -121,24 +139,29 @@ def redact(source: Source, target: Path | None = None, key: bytes | None = None)
         CorruptTraceError: The trace is not valid JSON, or is truncated.
         TracekitError: The trace changed while it was read.
     """
+    return redact_json(source, target, key, _PLAIN)
+
+
+def redact_json(source: Source, target: Path | None, key: bytes | None, form: JsonForm) -> dict[str, int]:
+    """Write a copy of a JSON file of a given form without private values, as ``redact`` does."""
     if target is None:
-        return _redact(source, key, lambda _: None)
+        return _redact(source, key, form, lambda _: None)
     with target.open("wb") as out:
         if not source.head.startswith(_GZIP):
-            return _redact(source, key, out.write)
+            return _redact(source, key, form, out.write)
         compressor = zlib.compressobj(_COMPRESSION_LEVEL, wbits=_GZIP_FORMAT)
-        counts = _redact(source, key, lambda data: out.write(compressor.compress(data)))
+        counts = _redact(source, key, form, lambda data: out.write(compressor.compress(data)))
         out.write(compressor.flush())
     return counts
 
 
-def _redact(source: Source, key: bytes | None, write: Callable[[bytes], object]) -> dict[str, int]:
+def _redact(source: Source, key: bytes | None, form: JsonForm, write: Callable[[bytes], object]) -> dict[str, int]:
     """Redact a trace, pass each section of the copy to a function, and return the number of replaced values by kind."""
     redaction = Redaction(source.path, key)
-    collector = _NameCollector(redaction)
+    collector = _NameCollector(redaction, form)
     for text in _read_sections(source):
         collector.collect_names(text)
-    redactor = _Redactor(redaction, redaction.build_matcher())
+    redactor = _Redactor(redaction, redaction.build_matcher(), form)
     for text in _read_sections(source):
         write(redactor.redact(text))
     return dict(redaction.counts)
@@ -178,13 +201,14 @@ class _Value(NamedTuple):
 class _NameCollector:
     """Collects the private names in the sections of a trace."""
 
-    def __init__(self, redaction: Redaction) -> None:
+    def __init__(self, redaction: Redaction, form: JsonForm) -> None:
         self._redaction = redaction
+        self._form = form
         self._searched: set[bytes] = set()
 
     def collect_names(self, text: JsonText) -> None:
         """Collect the names in private members, environments and paths of home folders in a section."""
-        for value in _find_private_values(text, self._redaction.path):
+        for value in _find_private_values(text, self._redaction.path, self._form):
             for recorded in _extract_recorded_values(text, value):
                 if self._redaction.pseudonyms.compute_host_pseudonym(recorded) != recorded:
                     self._redaction.collect_names(value.kind, recorded)
@@ -202,15 +226,16 @@ class _NameCollector:
 class _Redactor:
     """Redacts the sections of a trace."""
 
-    def __init__(self, redaction: Redaction, matcher: PrivateValueMatcher) -> None:
+    def __init__(self, redaction: Redaction, matcher: PrivateValueMatcher, form: JsonForm) -> None:
         self._redaction = redaction
+        self._form = form
         self._matcher = matcher
         self._cache: dict[tuple[bytes, bytes], tuple[bytes, frozenset[str]]] = {}
 
     def redact(self, text: JsonText) -> bytes:
         """Return the redacted bytes of a section."""
         edits: list[tuple[int, int, bytes]] = []
-        values = list(_find_private_values(text, self._redaction.path))
+        values = list(_find_private_values(text, self._redaction.path, self._form))
         for value in values:
             edits += self._replace_value(text, value)
         edits += self._shorten_process_names(text)
@@ -268,7 +293,7 @@ class _Redactor:
         """Yield the replacements of the numbers of private keys. A replacement has as many digits, 1 and zeros."""
         replaced = np.array([(value.start, value.end) for value in values], np.int64).reshape(-1, 2)
         keys = {text.find_string_index(place) for place in _NUMBER_SEARCH_STRINGS.find_string_starts(text.data)}
-        for index in (key for key in keys if key is not None):
+        for index in (key for key in keys.union(_find_escaped_strings(text)) if key is not None):
             key = _PRIVATE_NUMBER_KEY.fullmatch(_decode(text.get_string(index)))
             number = None if key is None else _NUMBER.match(text.data, int(text.strings.ends[index]))
             if key is None or number is None:
@@ -279,6 +304,11 @@ class _Redactor:
             if overwritten.count(b"0") + 1 >= _MIN_DIGITS[kind] and overwritten != number[1] and not is_inside:
                 self._redaction.counts[kind] += 1
                 yield start, end, overwritten
+        for kind, start, end, overwritten in (
+            self._form.find_private_numbers(text) if self._form.find_private_numbers else ()
+        ):
+            self._redaction.counts[kind] += 1
+            yield start, end, overwritten
 
     def _overwrite_string(self, text: JsonText, index: int) -> tuple[int, int, bytes] | None:
         """Return the replacement of a string whose private values are overwritten, or None if it has none."""
@@ -319,20 +349,25 @@ def _read_text_before(text: JsonText, index: int) -> bytes:
     return before
 
 
-def _find_private_values(text: JsonText, path: Path) -> Iterator[_Value]:
+def find_kind_of_key(key: bytes) -> str | None:
+    """Return the kind of the private values of members with a key, or None if their values are not private."""
+    match = _PRIVATE_KEY.fullmatch(key)
+    return None if match is None else _KEYS[(match.lastindex or 1) - 1][0]
+
+
+def _find_private_values(text: JsonText, path: Path, form: JsonForm) -> Iterator[_Value]:
     """Yield the private values of the members in a section, in ascending order. They do not overlap.
 
     Raises:
         CorruptTraceError: The section does not contain the end of a value.
     """
     places = _SEARCH_STRINGS.find_string_starts(text.data)
-    kinds = dict(_find_environments(text, places))
-    for place in places:
-        index = text.find_string_index(place)
-        key = None if index is None else _PRIVATE_KEY.fullmatch(text.get_string(index))
-        before = None if key is None else _BEFORE_VALUE.match(text.data, int(text.strings.ends[index or 0]))
-        if key is not None and before is not None:
-            kinds[before.end()] = _KEYS[(key.lastindex or 1) - 1][0]
+    kinds = dict(_find_environments(text, places, form.string_table))
+    for index in {text.find_string_index(place) for place in places} | set(_find_escaped_strings(text)):
+        kind = None if index is None else find_kind_of_key(_decode(text.get_string(index)))
+        before = None if kind is None else _BEFORE_VALUE.match(text.data, int(text.strings.ends[index or 0]))
+        if kind is not None and before is not None:
+            kinds[before.end()] = kind
     end = 0
     for start, kind in sorted(kinds.items()):
         if start < end or text.find_string_index(start) is not None:
@@ -364,7 +399,15 @@ def _locate_value(text: JsonText, kind: str, start: int, path: Path) -> _Value |
     return _Value(kind, start, closing + 1, range(first, last))
 
 
-def _find_environments(text: JsonText, places: list[int]) -> Iterator[tuple[int, str]]:
+def _find_escaped_strings(text: JsonText) -> Iterator[int]:
+    r"""Yield the indices of the strings that contain escaped ASCII characters, such as ``en\u0076``."""
+    offsets = [match.start() for match in _ESCAPED_ASCII.finditer(text.data)]
+    yield from (index for index in {text.find_string_index(offset) for offset in offsets} if index is not None)
+
+
+def _find_environments(
+    text: JsonText, places: list[int], string_table: re.Pattern[bytes] | None
+) -> Iterator[tuple[int, str]]:
     """Yield the start of each object or array that contains at least two variables with well-known names.
 
     If a variable is a member of the document itself, its value is yielded instead.
@@ -372,6 +415,7 @@ def _find_environments(text: JsonText, places: list[int]) -> Iterator[tuple[int,
     Args:
         text: The section.
         places: Offsets at which a variable may begin.
+        string_table: Regular expression for the beginning of an array of unrelated strings, which is not yielded.
     """
     names: dict[int, set[bytes]] = {}
     for match in filter(None, (_VARIABLE.match(text.data, place) for place in places)):
@@ -381,7 +425,10 @@ def _find_environments(text: JsonText, places: list[int]) -> Iterator[tuple[int,
             names.setdefault(bracket, set()).add(match[1] or match[2])
         elif match[1]:
             yield match.end(), ENVIRONMENT
-    yield from ((bracket, ENVIRONMENT) for bracket, listed in names.items() if len(listed) > 1)
+    tables = set() if string_table is None else {match.end() - 1 for match in string_table.finditer(text.data)}
+    yield from (
+        (bracket, ENVIRONMENT) for bracket, listed in names.items() if len(listed) > 1 and bracket not in tables
+    )
 
 
 def _extract_recorded_values(text: JsonText, value: _Value) -> list[bytes]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.rocm.csv_files import list_files
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.registry.interface import Capture
@@ -27,4 +28,14 @@ def open_capture(source: Source) -> Capture:
     return read_files(source)
 
 
-READER = Reader("rocprof-csv", "CSV files of rocprofv3 (AMD GPUs), one or a folder", (".csv",), sniff, open_capture)
+_redact = create_lazy_function("tracekit.readers.redaction.rocm", "redact_csv")
+READER = Reader(
+    "rocprof-csv",
+    "CSV files of rocprofv3 (AMD GPUs), one or a folder",
+    (".csv",),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
+)

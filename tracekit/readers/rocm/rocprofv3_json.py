@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.rocm import DATABASE_MAGICS
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
     from tracekit.registry.interface import Capture
@@ -37,4 +38,14 @@ def open_capture(source: Source) -> Capture:
     return read_records(source)
 
 
-READER = Reader("rocprofv3-json", "JSON file of rocprofv3 (AMD GPUs)", (".json", ".gz"), sniff, open_capture)
+_redact = create_lazy_function("tracekit.readers.redaction.rocm", "redact_json")
+READER = Reader(
+    "rocprofv3-json",
+    "JSON file of rocprofv3 (AMD GPUs)",
+    (".json", ".gz"),
+    sniff,
+    open_capture,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
+)

@@ -1,0 +1,47 @@
+"""Locate the tables in CSV that nvprof printed."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.nvprof_csv import HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_END = re.compile(rb"^(?:==|\r?\n)", re.MULTILINE)
+"""What follows a table: a line that nvprof begins with ``==``, or an empty line."""
+_MAX_TABLES = 512
+
+
+class TablePlace(NamedTuple):
+    """Where a table is in a file.
+
+    Attributes:
+        header: The row with the names of the columns, without its line break.
+        start: Start offset of the rows.
+        stop: End offset of the rows.
+    """
+
+    header: re.Match[bytes]
+    start: int
+    stop: int
+
+
+def locate_tables(content: bytes) -> Iterator[TablePlace]:
+    """Yield the places of the tables. A table ends at an empty line, or at a line that nvprof begins with ``==``.
+
+    Raises:
+        Damage: The last table is truncated, or there are too many tables.
+    """
+    headers = list(HEADER.finditer(content))
+    if headers and b"Time(%)" not in headers[-1][0] and not content.endswith(b"\n"):
+        raise Damage("the last row does not end with a line break, so it is truncated")
+    if len(headers) > _MAX_TABLES:
+        raise Damage(f"the file has more than {_MAX_TABLES} tables")
+    for header, following in zip(headers, [*headers[1:], None], strict=True):
+        stop = following.start() if following else len(content)
+        end = _END.search(content, header.end(), stop)
+        yield TablePlace(header, min(header.end() + 1, len(content)), end.start() if end else stop)
