@@ -63,7 +63,7 @@ def open_capture(source: Source) -> PerfettoCapture:
     return read_trace(source)
 
 
-_redact = create_lazy_function("tracekit.readers.redaction.pftrace", "redact")
+_redact = create_lazy_function("tracekit.readers.redaction.perfetto", "redact")
 READER = Reader(
     "perfetto",
     "Perfetto trace: slices, counters and GPU render stages",

@@ -63,6 +63,7 @@ class DecodedPackets(NamedTuple):
         has_state: For each packet, whether the state that it needs is known.
         default_tracks: Uuid of the track of the events of the sequence that state no other, or ``UNKNOWN``.
         clocks: The clocks of the trace.
+        size: Number of bytes of the batch in the buffer.
     """
 
     buffer: Buffer
@@ -75,6 +76,7 @@ class DecodedPackets(NamedTuple):
     has_state: Mask
     default_tracks: Int64Array
     clocks: Clocks
+    size: int
 
     def convert_monotonic_times(self, positions: Int64Array, times: Int64Array) -> Int64Array:
         """Convert times of the monotonic clock in the packets at some positions, if the trace contains this clock.
@@ -115,6 +117,7 @@ class PacketReader:
         clocks: The clocks of the trace.
         count: Number of packets that have been read.
         is_truncated: Whether the file ends within a packet.
+        compressed_bytes: Number of bytes of the compressed packets that have been read.
     """
 
     def __init__(self, stream: Stream, budget: Budget) -> None:
@@ -126,7 +129,8 @@ class PacketReader:
         self._numbers: dict[int, int] = {}
         self._sequences: list[_SequenceState] = []
         self._states = 0
-        self._decompressed_bytes = self._compressed_bytes = 0
+        self.compressed_bytes = 0
+        self._decompressed_bytes = 0
 
     def iterate_batches(self) -> Iterator[DecodedPackets]:
         """Yield the packets of the file in batches.
@@ -175,13 +179,13 @@ class PacketReader:
         yield data[done:]
 
     def _decompress_packets(self, data: memoryview) -> bytes:
-        self._compressed_bytes += len(data)
-        limit = max(UNCHECKED_BYTES, MAX_COMPRESSION_RATIO * self._compressed_bytes) - self._decompressed_bytes
+        self.compressed_bytes += len(data)
+        limit = max(UNCHECKED_BYTES, MAX_COMPRESSION_RATIO * self.compressed_bytes) - self._decompressed_bytes
         decompressor = zlib.decompressobj()
         try:
             content = decompressor.decompress(data, limit + 1)
         except zlib.error as e:
-            raise Damage(f"compressed packets are damaged (offset {self._compressed_bytes:,} of all of them)") from e
+            raise Damage(f"compressed packets are damaged (offset {self.compressed_bytes:,} of all of them)") from e
         if len(content) > limit:
             raise Damage(f"compressed packets decompress to more than {MAX_COMPRESSION_RATIO} times their size")
         if not decompressor.eof:
@@ -207,7 +211,7 @@ class PacketReader:
             batch = self._add_state(buffer, packets, fields)
         except Damage as e:
             raise Damage(f"{e} (in packets {first + 1:,} to {self.count:,})") from e
-        yield batch
+        yield batch._replace(size=len(data))
 
     def _add_state(self, buffer: Buffer, packets: Occurrences, fields: dict[int, Field]) -> DecodedPackets:
         rows = len(packets)
@@ -240,6 +244,7 @@ class PacketReader:
             *(buffer, packets, fields, sequences, states[unsorted], times, is_timed, has_state),
             default_tracks[unsorted],
             self.clocks,
+            0,
         )
 
     def _number_sequences(self, ids: Int64Array) -> Int64Array:

@@ -10,7 +10,6 @@ import numpy as np
 from tracekit.readers.redaction.escapes import edit_decoded
 from tracekit.readers.redaction.kineto import find_kind_of_key
 from tracekit.readers.redaction.matcher import find_environment_candidates
-from tracekit.readers.redaction.patterns import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,11 +27,11 @@ _MAX_ROW_BYTES = 1 << 25
 """Maximum number of bytes that are read to find the end of a row. Longer rows are divided at a line break."""
 _DOUBLED_QUOTE = re.compile(rb'""')
 _CELL = re.compile(rb'"(?:[^"]|"")*+"(?=[,\r\n]|\Z)|[^,\r\n]*')
-_NAMES_OF_SECRETS = re.compile(
+NAMES_OF_SECRETS = re.compile(
     rb"pass|pwd|secret|key|token|credential|uuid|guid|serial|mac|ether|lladdr|lid|ip|addr|host|peer|server|_id|-id",
     re.IGNORECASE,
 )
-"""What the name of a column contains if it may tell that the values of the column are private."""
+"""What the name of a column or member contains if it may tell that the values of the column are private."""
 _MAX_CACHED_CELLS = 1 << 15
 
 
@@ -149,7 +148,7 @@ class CsvRedactor:
         matcher = self._get_matcher()
         candidates = matcher.find_candidates(data)
         private = _find_private_columns(columns)
-        named = [nth for nth, name in enumerate(columns) if nth not in private and _NAMES_OF_SECRETS.search(name)]
+        named = [nth for nth, name in enumerate(columns) if nth not in private and NAMES_OF_SECRETS.search(name)]
         if not candidates and not private and not named:
             return data
         cells = locate_cells(data, len(columns))

@@ -54,7 +54,7 @@ _KEYS = (
     (USER, rb"(?:\w{0,40}_)?user(?:[_\- ]?name)?|login|log[_\- ]?name|owner|author|submitter|created[_\- ]by"),
     (HOST, rb"(?:\w{0,40}_)?hosts?(?:[_\- ]?names?)?|(?:\w{0,40}_)?node[_\- ]?(?:name|list)s?"),
     (HOST, rb"(?:computer|machine)[_\- ]?name|fqdn|master[_\- ]?addr(?:ess)?"),
-    (OUTPUT, rb"std(?:out|err)"),
+    (OUTPUT, rb"std(?:out|err)|screen_?shot|snapshot"),
 )
 """Kinds of private values of JSON members, each with a regular expression for the keys."""
 _PRIVATE_KEY = re.compile(b"|".join(rb"(" + names + rb")" for _, names in _KEYS), re.IGNORECASE)
@@ -63,6 +63,7 @@ _VARIABLE = re.compile(rb'"(?:(' + USUAL_VARIABLES + rb')"\s{0,200}:\s{0,200}(?=
 _ENDS_OF_KEYS = (
     b"env environ environment vars variables envvar variable cmd command cmdline commandline line argv cwd pwd exe "
     b"executable workdir dir directory user login owner author submitter host hosts fqdn addr address stdout stderr "
+    b"screenshot screen_shot snapshot "
     b"username user_name user-name logname log_name log-name hostname hostnames host_name host_names host-name "
     b"nodename node_name nodenames node_names node-name nodelist node_list nodelists node_lists node-list "
     b"computername computer_name computer-name machinename machine_name machine-name created_by created-by "
@@ -113,10 +114,13 @@ class JsonForm(NamedTuple):
             environment, even if some of its strings are.
         find_private_numbers: Function that yields the kind, start and end of the private numbers in a section, and the
             bytes to replace each of them.
+        program: Regular expression for the beginning of a command line that also is the name of a process. It becomes
+            the name of the program.
     """
 
     string_table: re.Pattern[bytes] | None = None
     find_private_numbers: Callable[[JsonText], Iterable[tuple[str, int, int, bytes]]] | None = None
+    program: re.Pattern[bytes] | None = None
 
 
 _PLAIN = JsonForm()
@@ -263,20 +267,13 @@ class _Redactor:
 
     def _shorten_process_names(self, text: JsonText) -> Iterator[tuple[int, int, bytes]]:
         """Yield the replacements of the names of processes that are paths of programs: their names without folders."""
-        for match in _PROCESS_NAME.finditer(text.data):
-            start = text.find_enclosing_bracket(match.start())
-            end = None if start is None else text.find_closing_bracket(start)
-            if start is None or end is None:
-                continue
-            first, last = text.find_next_string_index(start), text.find_next_string_index(end)
-            for index in range(first + 1, min(last, first + _MAX_STRINGS_OF_EVENT)):
-                is_name = text.get_string(index - 1) == b"name" and text.get_separator_before(index) == b":"
-                decoded = _decode(text.get_string(index)) if is_name else b""
-                name = self._redaction.shorten_program_name(decoded)
-                if name != decoded:
-                    redacted, kinds = self._matcher.redact_string(name)
-                    self._redaction.counts.update(kinds)
-                    yield int(text.strings.starts[index]), int(text.strings.ends[index]), _encode(redacted)
+        for index in _find_process_names(text, self._form.program):
+            decoded = _decode(text.get_string(index))
+            name = self._redaction.shorten_program_name(decoded)
+            if name != decoded:
+                redacted, kinds = self._matcher.redact_string(name)
+                self._redaction.counts.update(kinds)
+                yield int(text.strings.starts[index]), int(text.strings.ends[index]), _encode(redacted)
 
     def _find_strings_to_search(self, text: JsonText) -> set[int]:
         """Return the indices of the strings that may contain private values.
@@ -349,6 +346,11 @@ def _read_text_before(text: JsonText, index: int) -> bytes:
     return before
 
 
+def is_private_number_key(key: bytes) -> bool:
+    """Return whether the number of a member with a key is private."""
+    return _PRIVATE_NUMBER_KEY.fullmatch(key) is not None
+
+
 def find_kind_of_key(key: bytes) -> str | None:
     """Return the kind of the private values of members with a key, or None if their values are not private."""
     match = _PRIVATE_KEY.fullmatch(key)
@@ -368,6 +370,8 @@ def _find_private_values(text: JsonText, path: Path, form: JsonForm) -> Iterator
         before = None if kind is None else _BEFORE_VALUE.match(text.data, int(text.strings.ends[index or 0]))
         if kind is not None and before is not None:
             kinds[before.end()] = kind
+    for match in () if form.program is None else form.program.finditer(text.data):
+        kinds.pop(match.end() - 1, None)
     end = 0
     for start, kind in sorted(kinds.items()):
         if start < end or text.find_string_index(start) is not None:
@@ -397,6 +401,23 @@ def _locate_value(text: JsonText, kind: str, start: int, path: Path) -> _Value |
     if kind in (HOST, USER, OUTPUT) and b"{" in text.data[start:closing]:
         return None
     return _Value(kind, start, closing + 1, range(first, last))
+
+
+def _find_process_names(text: JsonText, program: re.Pattern[bytes] | None) -> Iterator[int]:
+    """Yield the indices of the strings that are names of processes."""
+    for match in program.finditer(text.data) if program is not None else ():
+        index = text.find_string_index(match.end())
+        if index is not None and text.strings.starts[index] == match.end():
+            yield index
+    for match in _PROCESS_NAME.finditer(text.data):
+        start = text.find_enclosing_bracket(match.start())
+        end = None if start is None else text.find_closing_bracket(start)
+        if start is None or end is None:
+            continue
+        first, last = text.find_next_string_index(start), text.find_next_string_index(end)
+        for index in range(first + 1, min(last, first + _MAX_STRINGS_OF_EVENT)):
+            if text.get_string(index - 1) == b"name" and text.get_separator_before(index) == b":":
+                yield index
 
 
 def _find_escaped_strings(text: JsonText) -> Iterator[int]:

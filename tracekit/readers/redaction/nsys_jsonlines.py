@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from tracekit.registry.source import Source
 
-_FORM = kineto.JsonForm(string_table=re.compile(rb'^\{"data":\[', re.MULTILINE))
+_FORM = kineto.JsonForm(
+    string_table=re.compile(rb'^\{"data":\[', re.MULTILINE), program=re.compile(rb'"Command"\s{0,200}:\s{0,200}"')
+)
 
 
 def redact(source: Source, target: Path | None = None, key: bytes | None = None) -> dict[str, int]:

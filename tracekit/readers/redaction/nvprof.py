@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.errors import TracekitError
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.sqlite_files import MAGIC
 from tracekit.readers.nvprof import PREFIX, STRINGS
@@ -103,10 +103,12 @@ def redact(source: Source, target: Path | None = None, key: bytes | None = None)
     redaction = Redaction(source.path, key)
     content = read_session(source)
     _collect_names(redaction, content)
-    packed = [
-        _redact_packed(source, redaction, pdm[2], Budget(source.size)) if SPLIT.search(pdm[2]) else pdm[2]
-        for pdm in _PDM.finditer(content)
-    ]
+    profiles = [pdm[2] for pdm in _PDM.finditer(content)]
+    if sum(SPLIT.search(profile) is not None for profile in profiles) > 1:  # collect the names in all of them first
+        for profile in profiles:
+            _redact_profile(source, redaction, profile)
+        redaction.counts.subtract(redaction.counts.copy())
+    packed = [_redact_profile(source, redaction, profile) for profile in profiles]
     overwriter = _XmlOverwriter(redaction, redaction.build_matcher())
     pieces: list[bytes] = []
     end = 0
@@ -119,13 +121,15 @@ def redact(source: Source, target: Path | None = None, key: bytes | None = None)
     return dict(redaction.counts)
 
 
-def _redact_packed(source: Source, redaction: Redaction, pdm: bytes, budget: Budget) -> bytes:
-    """Return the elements ``split`` with the redacted copy of the database that some elements contain."""
+def _redact_profile(source: Source, redaction: Redaction, pdm: bytes) -> bytes:
+    """Return the content of an element ``pdm`` with a redacted copy of its database."""
+    if SPLIT.search(pdm) is None:
+        return pdm
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(create_workspace(Path(tempfile.gettempdir())))
         original, copy = folder / "unpacked", folder / "redacted"
         with original.open("xb") as file:
-            unpack_database(source, pdm, budget, file)
+            unpack_database(source, pdm, Budget(source.size), file)
         try:
             with copy_database(Source(original), redaction, RedactedNvprofDatabase) as database:
                 write_database(database, copy)
@@ -212,8 +216,7 @@ class _XmlOverwriter:
                 edited = self._edit(value, lambda text: self._overwrite_text(text, before), quote)
             return attribute[1] + attribute[2] + quote + edited + quote
 
-        edited = _ATTRIBUTE.sub(overwrite_attribute, token[0])
-        return edited
+        return _ATTRIBUTE.sub(overwrite_attribute, token[0])
 
     def _overwrite_text(self, text: bytes, before: bytes = b"") -> bytes:
         redacted, kinds = self._matcher.redact_string(text, before)
