@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import gzip
+import html
 import json
 import pickle
 import re
 import sqlite3
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
 
 import polars as pl
 import pyarrow as pa
@@ -31,6 +35,7 @@ from tests.secrets_of import texts
 from tests.test_redact import CORPUS, OWN, named
 from tracekit import registry
 from tracekit.errors import TracekitError, TracekitWarning
+from tracekit.readers.common.protobuf.decoding import Message
 from tracekit.readers.redaction.escapes import iterate_levels
 from tracekit.readers.redaction.matcher import PrivateValueMatcher
 
@@ -131,7 +136,144 @@ def made_timeline(folder: Path, private: list[str]) -> Path:
     return path
 
 
+def made_chrome_trace(folder: Path, private: list[str]) -> Path:
+    events = [
+        {"ph": "X", "pid": 1, "tid": 2, "ts": 1, "dur": 1, "name": text, "cat": text, "args": {"note": text, text: 1}}
+        for text in (AS_TEXT, *private)
+    ]
+    named = {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": private[0]}}
+    frames = {str(i): {"name": text} for i, text in enumerate(private)}
+    document = {"traceEvents": [*events, named], "stackFrames": frames, "otherData": {"notes": private}}
+    path = folder / "made.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    return path
+
+
+def made_tree(folder: Path, private: list[str]) -> Path:
+    metrics = {"count": 1, "time (ns)": 5, "device_id": "0", "device_type": "CUDA"}
+    leaves = [
+        {"frame": {"name": text, "type": "function"}, "children": [], "metrics": metrics | {"note": text}}
+        for text in (AS_TEXT, *private)
+    ]
+    root = {"frame": {"name": "ROOT", "type": "function"}, "children": leaves, "metrics": {}}
+    path = folder / "made.hatchet"
+    path.write_text(json.dumps([root, {"CUDA": {"0": {"arch": private[0]}}}], ensure_ascii=False), "utf-8")
+    return path
+
+
+def made_records(folder: Path, private: list[str]) -> Path:
+    document = json.loads((FIXTURES / "rocm" / "train_results.json").read_text("utf-8"))
+    (process,) = document["rocprofiler-sdk-tool"]
+    process["metadata"] |= {"command": private, "environment": ENVIRONMENT}
+    process["strings"]["marker_api"] = [{"key": i, "value": text} for i, text in enumerate(private)]
+    process["strings"]["code_object_snapshot_filenames"] = private
+    process["kernel_symbols"] = [
+        symbol | {"kernel_name": text} for symbol in process["kernel_symbols"][:1] for text in private
+    ]
+    path = folder / "made_results.json"
+    path.write_text(json.dumps(document), "utf-8")
+    return path
+
+
+def quoted(cells: list[str]) -> str:
+    return ",".join('"{}"'.format(cell.replace('"', '""')) for cell in cells)
+
+
+def made_csv(folder: Path, private: list[str]) -> Path:
+    header = (
+        '"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp","Note"\r\n'
+    )
+    rows = [f"{quoted(['MARKER', text])},1,2,3,4,5,{quoted([text])}\r\n" for text in (AS_TEXT, *private)]
+    path = folder / "made_marker_api_trace.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + (header + "".join(rows)).encode())
+    return path
+
+
+def made_printed_tables(folder: Path, private: list[str]) -> Path:
+    header = '"Start","Duration","Grid X","Grid Y","Grid Z","Device","Context","Stream","Name"\n'
+    rows = [f"1.0,2.0,1,1,1,{quoted([text])},1,7,{quoted([text])}\n" for text in (AS_TEXT, *private)]
+    lines = ["==42== NVPROF is profiling process 42, command: ./a.out " + private[0].replace("\n", " ")]
+    lines += [text for text in private if not text.startswith("==")]
+    path = folder / "made.csv"
+    path.write_bytes(("\n".join(lines) + "\n==42== Profiling result:\n" + header + "".join(rows) + "\n").encode())
+    return path
+
+
+def made_lines(folder: Path, private: list[str]) -> Path:
+    first, *lines = (FIXTURES / "nsys_jsonlines" / "nvtx_features.jsonlines").read_text("utf-8").splitlines()
+    texts_of_line = [*json.loads(first)["data"], AS_TEXT, "PATH=/bin", "HOME=/root", *private]
+    event = {"Type": 59, "Timestamp": "1", "GlobalTid": "1", "DomainId": "0", "NsTime": True}
+    added = [{"Type": 59, "NvtxEvent": event | {"Text": text}} for text in private]
+    added += [{"Type": 110, "DiagnosticEvent": {"Text": text, "Source": text}} for text in private]
+    path = folder / "made.jsonlines"
+    records = [json.dumps(record, separators=(",", ":")) for record in ({"data": texts_of_line}, *added)]
+    path.write_text("\n".join([*records[:1], *lines, *records[1:]]), "utf-8")
+    return path
+
+
+def made_profile_of_nvprof(folder: Path, private: list[str]) -> Path:
+    path = folder / "made.sqlite"
+    path.write_bytes((FIXTURES / "nvprof" / "program.nvprof").read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        rows = [(FIRST_ID + i, text) for i, text in enumerate(dict.fromkeys((AS_TEXT, *private)))]
+        db.executemany("INSERT INTO StringTable (_id_, value) VALUES (?, ?)", rows)
+        db.execute("CREATE TABLE notes (note, kind BLOB)")
+        db.executemany("INSERT INTO notes VALUES (?, ?)", [(text, text.encode()) for text in private])
+        db.commit()
+    return path
+
+
+def made_session(folder: Path, private: list[str]) -> Path:
+    packed = gzip.compress(made_profile_of_nvprof(folder, private).read_bytes())
+    variables = "".join(f"<env name={quoteattr(n)} value={quoteattr(v)}/>" for n, v in VARIABLES.items())
+    elements = "".join(f"<timeline pathname={quoteattr(text)} kind='1'>{escape(text)}</timeline>" for text in private)
+    half = len(packed) // 2
+    splits = "".join(f"<split>{base64.b64encode(part).decode()}</split>" for part in (packed[:half], packed[half:]))
+    path = folder / "made.nvvp"
+    path.write_text(
+        f'<?xml version="1.0"?>\n<session version="2"><executable file="/opt/a" args={quoteattr(private[0])}>'
+        f"<envs>{variables}</envs></executable><!-- {private[0].replace('--', '')} -->{elements}"
+        f"<timelinepdm>\n<pdm>{splits}</pdm>\n</timelinepdm></session>",
+        "utf-8",
+    )
+    return path
+
+
+def made_packets(folder: Path, private: list[str]) -> Path:
+    def packet(*fields: tuple[int, object]) -> tuple[int, object]:
+        return 1, message((10, 1), *fields)
+
+    texts_of_trace = (AS_TEXT, *private)
+    interned = [(2, message((1, i), (2, text))) for i, text in enumerate(texts_of_trace, 1)]
+    interned += [(29, message((1, i), (2, text))) for i, text in enumerate(texts_of_trace, 1)]
+    first = packet((13, 1), (12, message(*interned)))
+    process = packet(
+        (60, message((1, 5), (3, message((1, 9), (2, "a.out"), *((2, t) for t in private), (6, "a.out")))))
+    )
+    events = [
+        packet(
+            (8, 5), (11, message((9, 3), (11, 5), (23, t), (4, message((10, "note"), (6, t))), (4, message((10, t)))))
+        )
+        for t in texts_of_trace
+    ]
+    unknown = [packet((8, 5), (900, message((7, t)))) for t in private]
+    metadata = packet((5, message(*((2, message((1, "note"), (2, t))) for t in private))))
+    compressed = (1, message((50, zlib.compress(message(*events, *unknown)))))
+    path = folder / "made.pftrace.gz"
+    path.write_bytes(gzip.compress(message(first, process, compressed, metadata, *events)))
+    return path
+
+
 MAKERS: dict[str, Callable[[Path, list[str]], Path]] = {
+    "chrome-trace": made_chrome_trace,
+    "proton": made_tree,
+    "rocprofv3-json": made_records,
+    "rocprof-csv": made_csv,
+    "nvprof-csv": made_printed_tables,
+    "nsys-jsonlines": made_lines,
+    "nvprof": made_profile_of_nvprof,
+    "nvprof session": made_session,
+    "perfetto": made_packets,
     "nsys-sqlite": made_export,
     "nsys-rep": made_report,
     "kineto": made_trace,
@@ -147,10 +289,19 @@ MAKERS: dict[str, Callable[[Path, list[str]], Path]] = {
 def contents(path: Path) -> bytes:
     data = path.read_bytes()
     if data.startswith(b"\x1f\x8b"):
-        return gzip.decompress(data)
-    if path.suffix in (".pickle", ".pb", ".json"):
-        return data
+        data = gzip.decompress(data)
+        return data + b"".join(decompressed_packets(data)) if ".pftrace" in path.name else data
+    if path.suffix == ".nvvp":
+        packed = b"".join(base64.b64decode(part) for part in re.findall(rb"<split>([^<]*)</split>", data))
+        return re.sub(rb"<split>[^<]*", b"", data) + html.unescape(data.decode()).encode() + gzip.decompress(packed)
+    if path.suffix in (".pickle", ".pb", ".json", ".csv", ".jsonlines", ".hatchet"):
+        return data.replace(b'""', b'"') + data
     return b"\0".join(texts(path)) + (data if path.suffix == ".sqlite" else b"")
+
+
+def decompressed_packets(data: bytes) -> Iterator[bytes]:
+    for packet in Message(memoryview(data)).messages(1):
+        yield from (zlib.decompress(bytes(content)) for content in packet.bytes_values(50))
 
 
 def left(path: Path, private: list[Private]) -> list[tuple[str, str]]:
@@ -160,7 +311,9 @@ def left(path: Path, private: list[Private]) -> list[tuple[str, str]]:
 
 
 def test_every_format_that_can_be_redacted_is_attacked() -> None:
-    assert MAKERS.keys() == {name for name, reader in registry.readers().items() if reader.redact is not None}
+    assert {maker.partition(" ")[0] for maker in MAKERS} == {
+        name for name, reader in registry.readers().items() if reader.redact is not None
+    }
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -180,7 +333,7 @@ def test_nothing_of_generated_private_strings_is_left(
     folder = tmp_path_factory.mktemp(name)
     path = MAKERS[name](folder, [p.text for p in private])
     assert len(left(path, private)) >= sum(len(p.values) for p in private)
-    out = folder / f"copy{path.suffix}"
+    out = folder / f"copy{''.join(path.suffixes)}"
     assert tk.unredacted(path) == tk.redact(path, out)
     assert left(out, private) == []
     assert left(out, [Private(value, (value,)) for value in VARIABLES.values()]) == []

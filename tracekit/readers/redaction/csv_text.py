@@ -122,7 +122,7 @@ class CsvRedactor:
         """
         offsets = [start for start, _, _ in find_environment_candidates(data, include_homes=True)]
         private = _find_private_columns(columns)
-        if not offsets and not private:
+        if not offsets and not private and b'""' not in data:
             return
         cells = locate_cells(data, len(columns))
         for column, kind in private.items():
@@ -130,7 +130,7 @@ class CsvRedactor:
                 value = _decode(data[cells.starts[nth] : cells.ends[nth]])
                 if self.redaction.pseudonyms.compute_host_pseudonym(value) != value:
                     self.redaction.collect_names(kind, value)
-        for nth in _find_cells(cells, offsets, offsets):
+        for nth in sorted({*_find_cells(cells, offsets, offsets), *_find_cells_with_doubled_quotes(data, cells)}):
             cell = data[cells.starts[nth] : cells.ends[nth]]
             if cell not in self._searched:
                 if len(self._searched) >= _MAX_CACHED_CELLS:
@@ -149,10 +149,11 @@ class CsvRedactor:
         candidates = matcher.find_candidates(data)
         private = _find_private_columns(columns)
         named = [nth for nth, name in enumerate(columns) if nth not in private and NAMES_OF_SECRETS.search(name)]
-        if not candidates and not private and not named:
+        if not candidates and not private and not named and b'""' not in data:
             return data
         cells = locate_cells(data, len(columns))
         chosen = set(_find_cells(cells, [start for start, _, _ in candidates], [end for _, end, _ in candidates]))
+        chosen.update(_find_cells_with_doubled_quotes(data, cells))
         chosen.update(np.flatnonzero(np.isin(cells.columns, [*private, *named])).tolist())
         edits: list[tuple[int, int, bytes]] = []
         for nth in sorted(chosen):
@@ -219,6 +220,16 @@ def _find_cells(cells: Cells, starts: Sequence[int], ends: Sequence[int]) -> lis
     for first, stop in zip(firsts.tolist(), np.minimum(stops, len(cells.starts)).tolist(), strict=True):
         numbers.update(range(first, stop))
     return sorted(numbers)
+
+
+def _find_cells_with_doubled_quotes(data: bytes, cells: Cells) -> list[int]:
+    """Return the numbers of the cells with doubled quotes, which must be decoded before they can be searched."""
+    is_quote = np.frombuffer(data, np.uint8) == _QUOTE
+    doubled = np.flatnonzero(is_quote[:-1] & is_quote[1:])
+    numbers = np.unique(np.searchsorted(cells.ends, doubled, side="right"))
+    numbers = numbers[numbers < len(cells.ends)]
+    listed: list[int] = numbers[cells.ends[numbers] - cells.starts[numbers] > len(b'""')].tolist()
+    return listed
 
 
 def _are_regular(array: npt.NDArray[np.uint8], quotes: Int64Array, is_separator: npt.NDArray[np.bool_]) -> bool:

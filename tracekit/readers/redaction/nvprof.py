@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _UUID_COLUMNS = ("uuid", "idDev0", "idDev1")
 _FILE_COLUMNS = ("srcFile", "fileName")
 """Columns that refer to the path of a source file."""
+_PATH = re.compile(rb"(?:[/\\]|~/|[A-Za-z]:[/\\]).*|.*[/\\].*\.\w{1,4}", re.DOTALL)
 _PDM = re.compile(rb"(<pdm\b[^<>]{0,200}>)(.*?)(</pdm>)", re.DOTALL)
 _TOKEN = re.compile(
     rb"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<[\w/?](?:\"[^\"]*\"|'[^']*'|[^<>\"'])*>|[^<]+|<", re.DOTALL
@@ -71,7 +72,10 @@ class RedactedNvprofDatabase(RedactedDatabase):
             for column in _FILE_COLUMNS if has_strings else ():
                 if table.startswith(PREFIX) and self.has_columns(table, column):
                     condition = f'_id_ IN (SELECT "{column}" FROM "{table}")'  # noqa: S608 - the table exists
-                    self.update_column(STRINGS, "value", condition, self.redaction.redact_folders)
+                    self.update_column(STRINGS, "value", condition, self._redact_path)
+
+    def _redact_path(self, text: bytes) -> bytes:
+        return self.redaction.redact_folders(text) if _PATH.fullmatch(text) else text
 
     def _redact_environment(self, text: bytes) -> bytes:
         return self.redaction.replace_value(ENVIRONMENT, text) if is_environment(text) else text

@@ -60,29 +60,18 @@ _STEPS_PER_BYTE = 4
 _ANNOTATION_NAMES, _STRING_VALUES, _IID, _TEXT = 3, 29, 1, 2
 _MAX_DEPTH = 32
 
+_PATH_PARTS = ((12, 17, 2), (12, 18, 2))
+"""Fields that contain the name of one folder or file of a path."""
+_PROGRAMS = ((43, 6), (60, 3, 6), (132, 9))
+"""Fields with the path of a program. The name of the program stays."""
 _FIELDS = {
     COMMAND: ((2, 1, 3), (43, 2), (60, 3, 2)),
     HOST: ((45, 17), (132, 11)),
     OUTPUT: ((11, 50, 1), (11, 50, 2), (11, 50, 3)),
-    PATH: (
-        *(
-            (43, 6),
-            (60, 3, 6),
-            (11, 33, 2),
-            (12, 4, 2),
-            (12, 28, 2),
-            (12, 17, 2),
-            (12, 18, 2),
-            (33, 29),
-            (33, 38),
-            (132, 9),
-        ),
-    ),
+    PATH: (*_PROGRAMS, *_PATH_PARTS, (11, 33, 2), (12, 4, 2), (12, 28, 2), (33, 29), (33, 38)),
     IDENTIFIER: ((128, 1, 5),),
 }
 """Fields of packets with private values, by kind: the numbers of the fields from the packet to the value."""
-_PATH_PARTS = ((12, 17, 2), (12, 18, 2))
-"""Fields that contain the name of one folder or file of a path."""
 _UUIDS = {(89,): (1, 2), (33,): (27, 28)}
 """Messages with the id of the trace, and the fields of its halves."""
 
@@ -431,7 +420,9 @@ def _iterate_fields(batch: DecodedPackets, data: bytes, kind: str, path: tuple[i
         if not is_name and kind != PATH:
             yield _Private(kind, start, stop)
         elif path in _PATH_PARTS or _LEADING_FOLDER.match(data, start, stop):
-            yield _Private(PATH, start, stop)
+            is_program = is_name or path in _PROGRAMS
+            end = max(data.rfind(b"/", start, stop), data.rfind(b"\\", start, stop)) + 1 if is_program else stop
+            yield _Private(PATH, start, end)
 
 
 def _may_be_private(name: bytes) -> bool:
