@@ -154,7 +154,8 @@ def test_formats_that_cannot_be_redacted_are_named(tmp_path: Path) -> None:
     assert (
         str(caught.value)
         == f"{tables}: parquet files cannot be redacted\nHint: choose a file of another format: nsys-sqlite, "
-        "nsys-rep, ascend, kineto, xplane, memory-snapshot, nccl, rocpd, rpd"
+        "nsys-rep, nsys-jsonlines, ascend, kineto, xplane, chrome-trace, memory-snapshot, nccl, proton, nvprof-csv, "
+        "nvprof, perfetto, rocpd, rpd, rocprofv3-json, rocprof-csv"
     )
     assert [p.name for p in tmp_path.iterdir()] == ["tables"]
 

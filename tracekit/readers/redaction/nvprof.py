@@ -212,15 +212,17 @@ class _XmlOverwriter:
             if kind is not None:
                 edited = self._edit(value, lambda text: self._redaction.replace_value(kind, text), quote)
             elif _PATH_ATTRIBUTE.fullmatch(attribute[1]):
-                edited = self._edit(
-                    value, lambda text: self._overwrite_text(self._redaction.redact_folders(text)), quote
-                )
+                edited = self._edit(value, self._overwrite_path, quote)
             else:
                 before = attribute[1] + b'": '
                 edited = self._edit(value, lambda text: self._overwrite_text(text, before), quote)
             return attribute[1] + attribute[2] + quote + edited + quote
 
         return _ATTRIBUTE.sub(overwrite_attribute, token[0])
+
+    def _overwrite_path(self, text: bytes) -> bytes:
+        redacted = self._overwrite_text(text)
+        return self._redaction.redact_folders(redacted) if _PATH.fullmatch(redacted) else redacted
 
     def _overwrite_text(self, text: bytes, before: bytes = b"") -> bytes:
         redacted, kinds = self._matcher.redact_string(text, before)
