@@ -236,7 +236,15 @@ class RedactedDatabase:
             TracekitError: Two tables or indexes have the same name afterwards.
         """
         rows = self.db.execute("SELECT rowid, name, tbl_name, coalesce(sql, '') FROM sqlite_schema").fetchall()
-        edited = [(row, *(self._overwrite_sql(matcher, text) for text in texts)) for row, *texts in rows]
+        edited = [
+            (
+                row,
+                self._overwrite_name(matcher, name),
+                self._overwrite_name(matcher, table),
+                self._overwrite_sql(matcher, sql),
+            )
+            for row, name, table, sql in rows
+        ]
         if edited == rows:
             return
         if len({name for _, name, *_ in edited}) < len({name for _, name, *_ in rows}):
@@ -268,11 +276,19 @@ class RedactedDatabase:
             nth = bisect_right(ends, token.start())
             if nth == len(ends) or candidates[nth][0] >= token.end():
                 return token[0]
-            is_comment, is_literal = token[0].startswith((b"--", b"/*")), token[0].startswith(b"'")
-            mask = ALL_PATTERNS if is_comment or is_literal else ALL_PATTERNS & ~LITERAL
-            return self.redaction.overwrite_private_values(matcher, token[0], mask, MIN_BINARY_LENGTH * is_comment)
+            is_comment = token[0].startswith((b"--", b"/*"))
+            if is_comment or token[0].startswith(b"'"):
+                min_length = MIN_BINARY_LENGTH * is_comment
+                return self.redaction.overwrite_private_values(matcher, token[0], min_length=min_length)
+            if token[0][:1] not in b'"`[':
+                return self._overwrite_name(matcher, token[0])
+            return token[0][:1] + self._overwrite_name(matcher, token[0][1:-1]) + token[0][-1:]
 
         return _SQL_TOKEN.sub(overwrite, sql) if candidates else sql
+
+    def _overwrite_name(self, matcher: PrivateValueMatcher, name: bytes) -> bytes:
+        """Overwrite the private values in the name of a table, index or column, except for names of hosts and users."""
+        return self.redaction.overwrite_private_values(matcher, name, ALL_PATTERNS & ~LITERAL)
 
     def _exists(self, table: str) -> bool:
         return self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone() is not None

@@ -267,9 +267,12 @@ class _Redactor:
 
     def _shorten_process_names(self, text: JsonText) -> Iterator[tuple[int, int, bytes]]:
         """Yield the replacements of the names of processes that are paths of programs: their names without folders."""
-        for index in _find_process_names(text, self._form.program):
+        for index, is_command in _find_process_names(text, self._form.program):
             decoded = _decode(text.get_string(index))
             name = self._redaction.shorten_program_name(decoded)
+            if is_command and b" " in name:
+                self._redaction.replace_value(COMMAND, decoded)
+                name = name.split(b" ", 1)[0]
             if name != decoded:
                 redacted, kinds = self._matcher.redact_string(name)
                 self._redaction.counts.update(kinds)
@@ -403,12 +406,12 @@ def _locate_value(text: JsonText, kind: str, start: int, path: Path) -> _Value |
     return _Value(kind, start, closing + 1, range(first, last))
 
 
-def _find_process_names(text: JsonText, program: re.Pattern[bytes] | None) -> Iterator[int]:
-    """Yield the indices of the strings that are names of processes."""
+def _find_process_names(text: JsonText, program: re.Pattern[bytes] | None) -> Iterator[tuple[int, bool]]:
+    """Yield the indices of the strings that are names of processes, and whether they may have arguments."""
     for match in program.finditer(text.data) if program is not None else ():
         index = text.find_string_index(match.end())
         if index is not None and text.strings.starts[index] == match.end():
-            yield index
+            yield index, True
     for match in _PROCESS_NAME.finditer(text.data):
         start = text.find_enclosing_bracket(match.start())
         end = None if start is None else text.find_closing_bracket(start)
@@ -417,7 +420,7 @@ def _find_process_names(text: JsonText, program: re.Pattern[bytes] | None) -> It
         first, last = text.find_next_string_index(start), text.find_next_string_index(end)
         for index in range(first + 1, min(last, first + _MAX_STRINGS_OF_EVENT)):
             if text.get_string(index - 1) == b"name" and text.get_separator_before(index) == b":":
-                yield index
+                yield index, False
 
 
 def _find_escaped_strings(text: JsonText) -> Iterator[int]:

@@ -226,7 +226,8 @@ class _XmlOverwriter:
 
     def _overwrite_text(self, text: bytes, before: bytes = b"") -> bytes:
         redacted, kinds = self._matcher.redact_string(text, before)
-        self._redaction.counts.update(kinds)
+        if redacted != text:
+            self._redaction.counts.update(kinds)
         return redacted
 
     @staticmethod

@@ -10,7 +10,7 @@ import contextlib
 import gzip
 import re
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -40,7 +40,15 @@ from tracekit.readers.redaction.nsys_rep.messages import (
     find_innermost_fields,
     iterate_field_spans,
 )
-from tracekit.readers.redaction.patterns import COMMAND, HOST, IDENTIFIER, OUTPUT, PATH, SECRET
+from tracekit.readers.redaction.patterns import (
+    COMMAND,
+    HOST,
+    IDENTIFIER,
+    OUTPUT,
+    PATH,
+    SECRET,
+    overwrite_private_folders,
+)
 from tracekit.readers.redaction.state import Redaction
 
 if TYPE_CHECKING:
@@ -64,7 +72,7 @@ _PATH_PARTS = ((12, 17, 2), (12, 18, 2))
 """Fields that contain the name of one folder or file of a path."""
 _PROGRAMS = ((43, 6), (60, 3, 6), (132, 9))
 """Fields with the path of a program. The name of the program stays."""
-_FIELDS = {
+_FIELDS: dict[str, tuple[tuple[int, ...], ...]] = {
     COMMAND: ((2, 1, 3), (43, 2), (60, 3, 2)),
     HOST: ((45, 17), (132, 11)),
     OUTPUT: ((11, 50, 1), (11, 50, 2), (11, 50, 3)),
@@ -72,7 +80,7 @@ _FIELDS = {
     IDENTIFIER: ((128, 1, 5),),
 }
 """Fields of packets with private values, by kind: the numbers of the fields from the packet to the value."""
-_UUIDS = {(89,): (1, 2), (33,): (27, 28)}
+_UUIDS: dict[tuple[int, ...], tuple[int, int]] = {(89,): (1, 2), (33,): (27, 28)}
 """Messages with the id of the trace, and the fields of its halves."""
 
 
@@ -161,9 +169,9 @@ def redact(source: Source, target: Path | None = None, key: bytes | None = None)
             break
     redactor.prepare()
     with contextlib.ExitStack() as stack:
-        out = None if target is None else stack.enter_context(target.open("wb"))
+        out: IO[bytes] | None = None if target is None else stack.enter_context(target.open("wb"))
         if out is not None and source.head.startswith(GZIP):
-            out = stack.enter_context(gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, out, mtime=0))
+            out = stack.enter_context(cast("IO[bytes]", gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, out, mtime=0)))
         for batch, is_compressed in _read_batches(source):
             copy = redactor.overwrite(batch)
             if out is not None:
@@ -277,7 +285,8 @@ class _TraceRedactor:
             return cleared
         if value.name is not None:
             redacted, kinds = self._get_matcher().redact_string(content, value.name + b'": ')
-            self.redaction.counts.update(kinds)
+            if redacted != content:
+                self.redaction.counts.update(kinds)
             return redacted
         if value.kind == PATH:
             return self.redaction.redact_folders(content)
@@ -408,7 +417,8 @@ class _TraceRedactor:
                 if name not in self._private_names:
                     self._private_names.append(name)
                 codes[nth] = 1 + self._private_names.index(name)
-        return codes[encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)]
+        rows: Int64Array = codes[encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)]
+        return rows
 
 
 def _iterate_fields(batch: DecodedPackets, data: bytes, kind: str, path: tuple[int, ...]) -> Iterator[_Private]:
@@ -420,9 +430,11 @@ def _iterate_fields(batch: DecodedPackets, data: bytes, kind: str, path: tuple[i
         if not is_name and kind != PATH:
             yield _Private(kind, start, stop)
         elif path in _PATH_PARTS or _LEADING_FOLDER.match(data, start, stop):
-            is_program = is_name or path in _PROGRAMS
-            end = max(data.rfind(b"/", start, stop), data.rfind(b"\\", start, stop)) + 1 if is_program else stop
-            yield _Private(PATH, start, end)
+            end = max(data.rfind(b"/", start, stop), data.rfind(b"\\", start, stop))
+            if not is_name and path not in _PROGRAMS:
+                yield _Private(PATH, start, stop)
+            elif overwrite_private_folders(data[start:end], b"/\\") != data[start:end]:
+                yield _Private(COMMAND, start, end)
 
 
 def _may_be_private(name: bytes) -> bool:
