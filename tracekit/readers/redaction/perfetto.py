@@ -433,8 +433,8 @@ def _iterate_fields(batch: DecodedPackets, data: bytes, kind: str, path: tuple[i
             end = max(data.rfind(b"/", start, stop), data.rfind(b"\\", start, stop))
             if not is_name and path not in _PROGRAMS:
                 yield _Private(PATH, start, stop)
-            elif overwrite_private_folders(data[start:end], b"/\\") != data[start:end]:
-                yield _Private(COMMAND, start, end)
+            elif overwrite_private_folders(data[start:stop], b"/\\") != data[start:stop]:
+                yield _Private(COMMAND, start + 1, end)
 
 
 def _may_be_private(name: bytes) -> bool:
