@@ -379,3 +379,40 @@ def test_a_changed_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(TracekitError, match="changed"):
         tk.redact(path, tmp_path / "copy.json")
     assert not (tmp_path / "copy.json").exists()
+
+
+def test_escaped_characters_in_keys(tmp_path: Path) -> None:
+    path = tmp_path / "made.json"
+    args = r'{"\u0065nv":{"A":"zqvalue1"},"us\u0065r":"zqbob","passw\u006frd":"zqhunter2","p\u0061ssword":12345678}'
+    event = '{"ph":"X","pid":1,"tid":2,"ts":1,"dur":2,"name":"gemm","args":%s}'
+    path.write_bytes(b"\xef\xbb\xbf" + f'{{"traceEvents":[{event % args},\r\n{event % args}]}}'.encode())
+    counts = tk.redact(path, out := tmp_path / "copy.json")
+    kinds = ("environment", "user name", "secret")
+    assert [counts[kind] for kind in kinds] == [2, 2, 4]
+    assert [text for text in (b"zq", b"12345678") if text in out.read_bytes()] == []
+    assert out.read_bytes().count(b"gemm") == 2
+
+
+def test_screenshots_are_emptied(tmp_path: Path) -> None:
+    path = tmp_path / "made.json"
+    event = {"ph": "O", "pid": 1, "tid": 2, "ts": 1, "name": "Screenshot", "args": {"snapshot": "/9j/4AAQSkZJRg"}}
+    slice_ = {"ph": "X", "pid": 1, "tid": 2, "ts": 1, "dur": 1, "name": "paint"}
+    path.write_text(json.dumps({"traceEvents": [slice_, event]}))
+    assert tk.redact(path, out := tmp_path / "copy.json")["program output"] == 1
+    assert json.loads(out.read_text())["traceEvents"] == [slice_, event | {"args": {"snapshot": ""}}]
+
+
+def test_lines_of_exports_of_nsys(tmp_path: Path) -> None:
+    first, *rest = (FIXTURES / "nsys_jsonlines" / "nvtx_features.jsonlines").read_text("utf-8").splitlines()
+    table = [*json.loads(first)["data"], "PATH=/bin\0HOME=/home/zqgreg\0", "HOME=/a\0PATH=/b\0JOB=zqvalue12345\0"]
+    command = '{"Type":1,"CommEvent":{"GlobalPid":"9","Command":"/home/zqgreg/bin/tool --key zqargument"}}'
+    lines = [json.dumps({"data": table}, separators=(",", ":")), command, *rest]
+    path = tmp_path / "made.jsonlines"
+    path.write_text("\n".join(lines), "utf-8")
+    counts = tk.redact(path, out := tmp_path / "copy.jsonlines")
+    assert (counts["environment"], counts["command line"]) == (2, 2)
+    assert b"zq" not in out.read_bytes()
+    copied = out.read_text("utf-8").splitlines()
+    assert json.loads(copied[0])["data"][:-2] == json.loads(first)["data"]
+    assert json.loads(copied[1])["CommEvent"]["Command"] == "tool"
+    assert copied[2:] == rest

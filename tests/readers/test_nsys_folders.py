@@ -368,8 +368,7 @@ def test_redacting_a_folder_is_refused(kind: str, tmp_path: Path) -> None:
         run("redact", fixture(kind), tmp_path / "out")
     message = f"{fixture(kind)}: nsys-{kind} files cannot be redacted"
     assert (
-        str(caught.value)
-        == f"{message}\nHint: choose a file of another format: nsys-sqlite, "
+        str(caught.value) == f"{message}\nHint: choose a file of another format: nsys-sqlite, "
         "nsys-rep, nsys-jsonlines, ascend, kineto, xplane, chrome-trace, memory-snapshot, nccl, proton, nvprof-csv, "
         "nvprof, perfetto, rocpd, rpd, rocprofv3-json, rocprof-csv"
     )
