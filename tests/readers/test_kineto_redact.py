@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import kineto as files
 from tests.builders.nsys_sqlite import untouched
+from tests.conftest import FIXTURES
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
 from tracekit.readers.common.json import stream
 from tracekit.readers.redaction import json_text
