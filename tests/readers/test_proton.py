@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +167,70 @@ def test_profiles_of_amd_are_advised_to_use_the_profiler_of_amd(tmp_path: Path) 
     for path, command in ((SCOPES, "nsys profile"), (copy, "rocprofv3 --sys-trace")):
         with tk.load(path) as trace:
             assert f"record a timeline with {command}" in trace.why().sentence
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_trees_of_any_shape(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    nodes = [create_node(f"f{n}", count=n, **({"time (ns)": n} if n % 2 else {})) for n in range(60)]
+    for n, node in enumerate(nodes[1:], 1):
+        nodes[dice.randrange(max(0, n - 1 - seed), n)]["children"].append(node)  # type: ignore[attr-defined]
+    tree = create_node("ROOT", nodes[0], **({} if seed % 2 else {"count": 0}))
+    totals = frame(write(tmp_path / "a.hatchet", tree))
+    expected = list_nodes(tree)
+    assert totals["path"].to_list() == [path for path, _ in expected]
+    assert totals["count"].to_list() == [metrics["count"] for _, metrics in expected]
+    assert totals["total_ns"].to_list() == [metrics.get("time (ns)") for _, metrics in expected]
+    assert totals["depth"].to_list() == [path.count("/") for path, _ in expected]
+    paths = dict(totals.select("activity_total_id", "path").iter_rows())
+    assert totals["activity_total_id"].to_list() == [*range(1, 61)]
+    for path, parent in totals.select("path", "parent_id").iter_rows():
+        assert (path.rpartition("/")[0] or None) == paths.get(parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/home/user/train.py:12@step", "train.py:12@step"),
+        ("C:\\a\\b.py:3@g", "b.py:3@g"),
+        ("/x.py:12@f", "/x.py:12@f"),
+        ("launch /home/u/x.py:1@g", "launch x.py:1@g"),
+        ("void f</a/b>(x)", "void f</a/b>(x)"),
+        ("a/b.py:12@c", "a/b.py:12@c"),
+        ("x@/y/z.py:1@q", "x@z.py:1@q"),
+        ("a\ud800b", "a?b"),
+    ],
+)
+def test_folders_in_names(name: str, shown: str, tmp_path: Path) -> None:
+    assert frame(write(tmp_path / "a.hatchet", create_node(name)))["name"].to_list() == [shown]
+
+
+def test_folders_in_long_names_are_found_in_linear_time(tmp_path: Path) -> None:
+    names = ["/a" * 8000 + str(n) for n in range(40)]
+    began = time.perf_counter()
+    assert frame(write(tmp_path / "a.hatchet", create_node("f", *map(create_node, names)))).height == 41
+    assert time.perf_counter() - began < 10
+
+
+def test_several_trees_and_functions_elsewhere_are_errors(tmp_path: Path) -> None:
+    inside = create_node("f")
+    inside["metrics"] = {"x": create_node("g")}
+    for document in (
+        [create_node("f"), create_node("g")],
+        [inside],
+        [{"CUDA": {}}],
+        [create_node("f"), {"CUDA": 5}, 6],
+    ):
+        path = tmp_path / "a.hatchet"
+        path.write_text(json.dumps(document))
+        if document[1:2] == [{"CUDA": 5}]:
+            assert frame(path).height == 1
+            continue
+        with pytest.raises(CorruptTraceError, match=r"several trees|not among the children|expected a list"):
+            tk.load(path, format="proton")
+
+
+def test_a_profile_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.hatchet"
+    path.write_bytes(b"\xef\xbb\xbf" + SCOPES.read_bytes())
+    assert frame(path).equals(frame(SCOPES))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.readers.proton.capture import ProtonCapture
     from tracekit.registry.source import Source
 
-_START = re.compile(rb'\s{0,99}\[\s{0,99}\{\s{0,99}"(?:children|frame)"\s{0,99}:')
+_START = re.compile(rb'(?:\xef\xbb\xbf)?\s{0,99}\[\s{0,99}\{\s{0,99}"(?:children|frame)"\s{0,99}:')
 _FRAME = re.compile(rb'"frame"\s{0,99}:\s{0,99}\{\s{0,99}"name"|"children"\s{0,99}:\s{0,99}\[')
 
 
