@@ -146,3 +146,81 @@ def test_the_public_summary_is_read() -> None:
     assert totals["total_ns"].to_list() == [542_360_000, 237_430_000, 237_260_000, 117_720_000]
     assert totals["count"].to_list() == [45, 150, 150, 10]
     assert totals["name"].str.count_matches(",").to_list() == [0, 12, 12, 0]
+
+
+HEADER, UNITS, *_ = TRACES.read_text().splitlines()[3:]
+KERNEL = '1.5,20,80,2,1,256,1,1,32,1.5,512,,,,,"Tesla V100 (0)","1","7","f<int, 4>(float*)",12'
+
+
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_other_encodings_and_line_ends(mark: str, line_end: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(TRACES.read_text().replace("\n", line_end).encode(mark))
+    for name in ("kernels", "memcpys", "memsets", "api_calls", "devices"):
+        assert frame(path, name).equals(frame(TRACES, name))
+
+
+def test_rows_after_empty_lines_are_read_and_other_lines_are_counted(tmp_path: Path) -> None:
+    later = KERNEL.replace("1.5,20", "2.5,30")
+    lines = ["==7== Profiling result:", HEADER, UNITS, KERNEL, "", later, "==7== Event result:", "a,b", "", "1,2"]
+    path = save(tmp_path / "a.csv", *lines)
+    assert frame(path, "kernels")["start_ns"].to_list() == [1_500_000, 2_500_000]
+    with tk.load(path) as trace:
+        assert count_undecoded(trace.undecoded) == {"lines outside of tables": 2}
+
+
+def test_the_kind_of_a_summary_is_that_of_its_own_title(tmp_path: Path) -> None:
+    header = "Time(%),Time,Calls,Avg,Min,Max,Name"
+    titles = ("==1== Profiling result:", "==1== API calls:", "==2== Profiling result:")
+    lines = [line for title in titles for line in (title, header, "%,ms,,us,us,us,", "9,1,2,3,4,5,f")]
+    kinds = frame(save(tmp_path / "a.csv", *lines), "activity_totals")["kind"].to_list()
+    assert kinds == ["activity", "api_call", "activity"]
+
+
+@pytest.mark.parametrize("place", [4, 5, 11, 18])
+def test_long_tables_are_read_in_parts(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last part may consist of a single line, with or without quotes."""
+    monkeypatch.setattr("tracekit.readers.nvprof_csv.capture._CHUNK_BYTES", 200 * place)
+    rows = [f'{n},20,1,1,1,32,1,"K40 (0)","1","7","f<{n}, 4>(int, int) [{n}]"' for n in range(place)]
+    header = '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Device","Context","Stream","Name"'
+    for quote in ('"', ""):
+        lines = [line.replace('"', quote) for line in (header, "s,ns,,,,,,,,,", *rows)]
+        kernels = frame(save(tmp_path / "a.csv", *lines), "kernels")
+        assert kernels["name"].to_list() == [f"f<{n}, 4>(int, int)" for n in range(place)]
+        assert kernels["correlation_id"].to_list() == [*range(place)]
+
+
+@pytest.mark.parametrize(
+    ("units", "row", "text"),
+    [
+        (None, KERNEL, "'1.5' in the column Start"),
+        (UNITS.replace("ms", "KB"), KERNEL, "Start"),
+        (UNITS.replace("ms", ""), KERNEL, "Start"),
+        (UNITS.replace("KB", ""), KERNEL, "Static SMem"),
+        (UNITS.replace("KB", "ms"), KERNEL, "Static SMem"),
+        (UNITS, KERNEL.replace(",80,", ",80.5,"), "Grid X"),
+        (UNITS, KERNEL.replace(",80,", ",-80,"), "Grid X"),
+        (UNITS, KERNEL.replace(",80,", ",99999999999,"), "Grid X"),
+        (UNITS, KERNEL.replace("1.5,20", "nan,20"), "Start"),
+        (UNITS, KERNEL.replace("1.5,20", "1.5,inf"), "Duration"),
+        (UNITS, KERNEL.replace("1.5,20", '"1,5",20'), "'1,5' in the column Start"),
+        (UNITS, "Hello", "row cannot be read"),
+    ],
+)
+def test_numbers_without_a_unit_of_their_kind_are_errors(
+    units: str | None, row: str, text: str, tmp_path: Path
+) -> None:
+    path = save(tmp_path / "bad.csv", HEADER, *filter(None, [units]), row)
+    with pytest.raises(CorruptTraceError, match=text), tk.load(path) as trace:
+        trace["kernels"]
+
+
+def test_units_differ_by_column_and_table(tmp_path: Path) -> None:
+    tables = (("s,ns", "1.000000001,7"), ("us,ms", "2,0.001"), ("ns,s", "3,0.000000001"), ("ms,us", "4e-3,1E0"))
+    lines = [
+        line for start, row in tables for line in (HEADER, UNITS.replace("ms,us", start), KERNEL.replace("1.5,20", row))
+    ]
+    kernels = frame(save(tmp_path / "a.csv", *lines), "kernels")
+    spans = [(3, 4), (2000, 3000), (4000, 5000), (1_000_000_001, 1_000_000_008)]
+    assert kernels.select("start_ns", "end_ns").rows() == spans

@@ -34,6 +34,8 @@ def convert_frame(name: str, frame: pl.DataFrame, columns: Sequence[str], path: 
         CorruptTraceError: A value does not fit its column.
     """
     declared = schemas.table(name)
+    if not frame.height:
+        return schemas.arrow_schema(declared, list(columns)).empty_table()
     texts = {c: t for c, t in schemas.polars_schema(declared).items() if t in (pl.String, pl.Categorical)}
     present = [column for column in columns if column in frame.columns] or frame.columns[:1]
     frame = frame.select(pl.col(c).cast(texts[c]) if c in texts else pl.col(c) for c in present)

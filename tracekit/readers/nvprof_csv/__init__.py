@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,16 @@ HEADER = re.compile(
 """The header of a table."""
 
 
+def convert_to_utf8(content: bytes) -> bytes:
+    """Return text in UTF-8, given text in UTF-8 or, with a byte order mark, in UTF-16, as PowerShell writes it."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16", "replace").encode()
+    return content.removeprefix(codecs.BOM_UTF8)
+
+
 def sniff(source: Source) -> bool:
     """Return whether the beginning of a file contains the header of a table that nvprof prints."""
-    return HEADER.search(source.head) is not None
+    return HEADER.search(convert_to_utf8(source.head)) is not None
 
 
 def open_capture(source: Source) -> PrintedCapture:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from collections import Counter
@@ -15,7 +16,7 @@ from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.frame_capture import FrameCapture
 from tracekit.readers.common.kernel_names import shorten_kernel_name
-from tracekit.readers.nvprof_csv.tables import locate_tables
+from tracekit.readers.nvprof_csv import HEADER, convert_to_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +25,17 @@ if TYPE_CHECKING:
 
 PRINT_AGAIN = "print it again: nvprof --csv --print-gpu-trace -i FILE"
 _PROCESS = re.compile(rb"^==(\d{1,18})== ", re.MULTILINE)
-_API = re.compile(rb"^==[^\n]{0,40}== API calls:", re.MULTILINE)
+_TITLE = re.compile(rb"^==[^\n]{0,40}== ([A-Za-z ]{1,60}):", re.MULTILINE)
 _CHUNK_BYTES = 1 << 22
-_MAX_COLUMNS, _CELL_BYTES = 32, 24
-_UNITS = {"": 1.0, "%": 1.0, "s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0, "B": 1.0, "KB": 1024.0, "MB": 1048576.0}
-_UNITS |= {"GB": 1073741824.0, "TB": 1099511627776.0}
+_END = re.compile(rb"^==", re.MULTILINE)
+"""What follows a table: a line that nvprof begins with ``==``."""
+_OTHER_LINE = re.compile(rb"^(?!==|\s*$)", re.MULTILINE)
+_MAX_TABLES, _MAX_COLUMNS, _CELL_BYTES = 512, 32, 24
+_TIME_UNITS = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
+_SIZE_UNITS = {unit: float(1 << 10 * n) for n, unit in enumerate(("B", "KB", "MB", "GB", "TB"))}
 _CELL, _CORRELATION = r"^\s*([-+.\deE]+?)\s*([A-Za-z%]*)\s*$", r" \[(\d+)\]\)?$"
 _SIDES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
-_MAX_NS = float(1 << 62)
+_MAX_NUMBER = float(1 << 61)
 _KEYS = {"kernels": "kernel_id", "memcpys": "memcpy_id", "memsets": "memset_id", "api_calls": "api_call_id"}
 _NUMBERS = {
     **{f"{part}_{axis}": f"{part.title()} {axis.upper()}" for part in ("grid", "block") for axis in "xyz"},
@@ -45,8 +49,16 @@ _NUMBERS = {
     "dst_context_id": "Dst Ctx",
 }
 """Columns of the file by declared column of kernels, copies and sets."""
+_SMALL = [*list(_NUMBERS)[:7], "static_shared_memory_bytes", "dynamic_shared_memory_bytes"]
+"""Columns whose values have 32 bits."""
 _MEMORY = {"src_memory_kind": "SrcMemType", "dst_memory_kind": "DstMemType"}
 _TIMES = ("Start", "Duration", "Correlation_ID")
+_FACTORS = {
+    **dict.fromkeys(("Start", "Duration", "Time", "Min", "Max"), _TIME_UNITS),
+    **dict.fromkeys(("Size", "Static SMem", "Dynamic SMem"), _SIZE_UNITS),
+}
+"""The units of columns. Numbers in other columns have none."""
+_READ_AS_NUMBERS = {*_TIMES, *_FACTORS, *_NUMBERS.values(), "Calls"}
 _DEVICES = {"device_id": "Device", "src_device_id": "Src Dev", "dst_device_id": "Dst Dev"}
 
 
@@ -55,7 +67,7 @@ class PrintedTable(NamedTuple):
 
     Attributes:
         columns: Names of the columns.
-        rows: The cells as strings.
+        rows: The cells: numbers if each column has a unit, and strings otherwise.
         units: Unit of each column. It is empty if the units are in the cells.
         process_id: The process that the preceding line names, or None.
         contains_calls: Whether the preceding line says that the table contains API calls.
@@ -77,7 +89,7 @@ def read_file(source: Source) -> PrintedCapture:
     """
     with source.open() as file:
         try:
-            return PrintedCapture(file.read(0, file.size), Budget(file.size))
+            return PrintedCapture(convert_to_utf8(file.read(0, file.size)), Budget(file.size))
         except (Damage, pl.exceptions.PolarsError) as e:
             file.check_unchanged()
             what = str(e).partition("\n")[0][:300]
@@ -98,7 +110,7 @@ class PrintedCapture(FrameCapture):
         self._undecoded: Counter[str] = Counter()
         self._devices: dict[str, int] = {}
         parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_KEYS, "activity_totals")}
-        for table in _split_tables(content, budget):
+        for table in _split_tables(content, budget, self._undecoded):
             if "Time(%)" in table.columns:
                 parts["activity_totals"].append(_build_totals(table))
             elif "Device" in table.columns:
@@ -118,7 +130,7 @@ class PrintedCapture(FrameCapture):
             self._tables[name] = frame.cast({c: types[c] for c in frame.columns if c in types})
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of rows that are in no table."""
+        """Return the number of rows that are in no table, and of lines that are not in a table that is read."""
         return +self._undecoded
 
     def _build_activities(self, table: PrintedTable) -> dict[str, pl.DataFrame]:
@@ -126,26 +138,22 @@ class PrintedCapture(FrameCapture):
         numbers = [c for c in _NUMBERS.values() if c in table.columns]
         values = _convert_numbers(table, [*(c for c in _TIMES if c in table.columns), *numbers])
         rows = _convert_times(table, values)
-        kinds = rows["name"].str.extract(r"^\[(?:CUDA|Unified Memory) ((?i:memcpy|memset)) ?\w*\]$").str.to_lowercase()
-        rows = rows.with_columns(values[c].round().cast(pl.Int64).alias(d) for d, c in _NUMBERS.items() if c in numbers)
+        rows = rows.with_columns(
+            values[c].cast(pl.Int32 if d in _SMALL else pl.Int64).alias(d) for d, c in _NUMBERS.items() if c in numbers
+        )
         rows = rows.with_columns(
             self._number_devices(table.rows[c]).alias(d) for d, c in _DEVICES.items() if c in table.columns
         )
-        sides = rows["name"].str.extract_groups(r"([HDAP])to([HDAP])\]$").struct.unnest()
-        first, second = (side.replace_strict(_SIDES, default=None, return_dtype=pl.String) for side in sides)
-        memory = {d: table.rows[c] for d, c in _MEMORY.items() if c in table.columns}
-        unified = pl.when(pl.col("name").str.starts_with("[Unified")).then(pl.lit("Unified ")).otherwise(pl.lit(""))
         rows = rows.with_columns(
-            **memory, kind=kinds, copy_kind=pl.concat_str(unified, pl.Series(first + "-to-" + second))
+            table.rows[c].cast(pl.Categorical).alias(d) for d, c in _MEMORY.items() if c in table.columns
         )
+        memory = [d for d, c in _MEMORY.items() if c in table.columns]
         is_valid = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null() & pl.col("device_id").is_not_null()
         is_kernel = pl.col("grid_x").is_not_null() if "grid_x" in rows.columns else pl.lit(value=False)
         copies, sets = (pl.col("kind").eq_missing(pl.lit(kind)) & ~is_kernel for kind in ("memcpy", "memset"))
         self._undecoded["other activities"] += rows.filter(~(is_valid & (is_kernel | copies | sets))).height
         valid = rows.filter(is_valid)
         kernels = valid.filter(is_kernel).drop("copy_kind", "kind", *memory)
-        short = {name: shorten_kernel_name(name) for name in kernels["name"].unique()}
-        kernels = kernels.with_columns(short_name=pl.col("name").replace_strict(short, return_dtype=pl.String))
         set_rows = valid.filter(sets).with_columns(memory_kind=pl.col("src_memory_kind") if memory else pl.lit(None))
         return {"kernels": kernels, "memcpys": valid.filter(copies), "memsets": set_rows}
 
@@ -157,21 +165,35 @@ class PrintedCapture(FrameCapture):
         return names.replace_strict(self._devices, default=None, return_dtype=pl.Int32)
 
 
-def _split_tables(content: bytes, budget: Budget) -> Iterator[PrintedTable]:
-    """Yield the tables with their rows in chunks."""
-    for header, start, stop in locate_tables(content):
-        before = content[max(0, header.start() - 4096) : header.start()]
+def _split_tables(content: bytes, budget: Budget, undecoded: Counter[str]) -> Iterator[PrintedTable]:
+    """Yield the tables. A table ends at a line that nvprof begins with ``==``. Other lines after it are counted."""
+    headers = list(HEADER.finditer(content))
+    if headers and b"Time(%)" not in headers[-1][0] and not content.endswith(b"\n"):
+        raise Damage("the last row does not end with a line break, so it is truncated")
+    if len(headers) > _MAX_TABLES:
+        raise Damage(f"the file has more than {_MAX_TABLES} tables")
+    previous, process = 0, None
+    for header, following in zip(headers, [*headers[1:], None], strict=True):
+        before = content[max(previous, header.start() - 4096) : header.start()]
+        previous = header.end()
+        next_start = following.start() if following else len(content)
+        end = _END.search(content, header.end(), next_start)
+        stop = end.start() if end else next_start
+        undecoded["lines outside of tables"] += sum(1 for _ in _OTHER_LINE.finditer(content, stop, next_start))
         columns = [name.strip().strip('"') for name in header[0].decode("utf-8", "replace").split(",")]
         if len(columns) > _MAX_COLUMNS or len(set(columns)) != len(columns) or "Name" not in columns:
             raise Damage("the header repeats a column, has too many columns, or no column Name")
-        processes = _PROCESS.findall(before)
-        process, has_calls = int(processes[-1]) if processes else None, _API.search(before) is not None
-        units: dict[str, str] = {}
-        for number, chunk in enumerate(_split_lines(content, start, stop)):
+        processes, titles = _PROCESS.findall(before), _TITLE.findall(before)
+        process, has_calls = int(processes[-1]) if processes else process, titles[-1:] == [b"API calls"]
+        start = header.end() + 1
+        line_end = content.find(b"\n", start, stop) + 1 or stop
+        units = _find_units(content[start:line_end], columns)
+        is_quoted = header[0].startswith(b'"')
+        for chunk in _split_lines(content, line_end if units else start, stop):
             budget.reserve(chunk.count(b"\n") + 1, _CELL_BYTES * len(columns), "rows")
-            rows = _read_cells(chunk, columns)
-            units = _find_units(rows) if number == 0 else units
-            yield PrintedTable(columns, rows[1:] if units and number == 0 else rows, units, process, has_calls)
+            yield PrintedTable(
+                columns, _read_cells(chunk, columns, units, is_quoted=is_quoted), units, process, has_calls
+            )
 
 
 def _split_lines(content: bytes, start: int, stop: int) -> Iterator[bytes]:
@@ -182,11 +204,10 @@ def _split_lines(content: bytes, start: int, stop: int) -> Iterator[bytes]:
         start = end
 
 
-def _read_cells(body: bytes, columns: Sequence[str]) -> pl.DataFrame:
+def _read_cells(body: bytes, columns: Sequence[str], units: Mapping[str, str], *, is_quoted: bool) -> pl.DataFrame:
     """Return the cells of a table. A name that is not quoted may contain commas if it is the last column."""
-    text = body.decode("utf-8", "replace")
-    schema = dict.fromkeys(columns, pl.String)
-    if not text.strip():
+    schema: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
+    if not body.strip():
         return pl.DataFrame(schema=schema)
     if columns[-1] == "Name" and not any('"' in row for row in text.split("\n", 3)[1:3]):
         lines = pl.Series("line", text.splitlines()).to_frame().filter(pl.col("line") != "")
@@ -205,23 +226,29 @@ def _convert_numbers(table: PrintedTable, names: Sequence[str]) -> dict[str, pl.
     values = {}
     for name in names:
         cells = table.rows[name]
-        parts = cells.str.extract_groups(_CELL).struct.unnest()
-        unit = parts["2"].replace("", table.units.get(name, ""))
-        factor = unit.replace_strict(_UNITS, default=None, return_dtype=pl.Float64)
-        number = parts["1"].cast(pl.Float64, strict=False) * factor
-        is_wrong = cells.is_not_null() & (number.is_null() | number.is_nan() | (number.abs() > _MAX_NS))
+        factors, unit = _FACTORS.get(name, {"": 1.0}), table.units.get(name, "")
+        if cells.dtype == pl.String:
+            parts = cells.str.extract_groups(_CELL).struct.unnest()
+            factor = parts["2"].replace("", unit).replace_strict(factors, default=None, return_dtype=pl.Float64)
+            number = parts["1"].cast(pl.Float64, strict=False) * factor
+        else:
+            number = cells * pl.Series([factors.get(unit)], dtype=pl.Float64)
+        is_valid = number.is_finite() & (number.abs() <= _MAX_NUMBER)
+        if name not in _FACTORS:
+            is_valid &= (number >= 0) & (number == number.round())
+        is_wrong = cells.is_not_null() & ~is_valid.fill_null(value=False)
         if is_wrong.any():
-            raise Damage(f"{cells.filter(is_wrong)[0][:40]!r} in the column {name} is not a number with a known unit")
+            wrong = str(cells.filter(is_wrong)[0])[:40]
+            raise Damage(f"{wrong!r} in the column {name} is not a number with a known unit")
         values[name] = number
     return values
 
 
-def _find_units(rows: pl.DataFrame) -> dict[str, str]:
-    """Return the unit of each column, or nothing if the first row contains no units."""
-    first = rows.row(0, named=True) if rows.height else {}
-    units = {name: cell or "" for name, cell in first.items()}
-    time = units.get("Duration", units.get("Time", ""))
-    return units if time and time in _UNITS else {}
+def _find_units(line: bytes, columns: Sequence[str]) -> dict[str, str]:
+    """Return the unit of each column, or nothing if the first line of a table contains no units."""
+    cells = next(csv.reader([line.decode("utf-8", "replace").strip()]), [])
+    units = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
+    return units if units.get("Duration", units.get("Time")) in _TIME_UNITS else {}
 
 
 def _convert_times(table: PrintedTable, values: Mapping[str, pl.Series]) -> pl.DataFrame:
@@ -239,16 +266,43 @@ def _convert_times(table: PrintedTable, values: Mapping[str, pl.Series]) -> pl.D
             "process_id": pl.Series([table.process_id], dtype=pl.Int64).new_from_index(0, len(start)),
         }
     )
+    return (
+        rows.with_columns(correlation_id=values["Correlation_ID"].cast(pl.Int64))
+        if "Correlation_ID" in values
+        else rows
+    )
+
+
+def _describe_names(cells: pl.Series) -> pl.DataFrame:
+    """Return what the names of activities and calls tell. Each distinct name is examined once."""
+    distinct = cells.unique().to_frame("cell")
+    name = pl.col("cell").str.replace(_CORRELATION, "")
+    unified = pl.when(name.str.starts_with("[Unified")).then(pl.lit("Unified ")).otherwise(pl.lit(""))
+    sides = (
+        name.str.extract(r"([HDAP])to([HDAP])\]$", n).replace_strict(_SIDES, default=None, return_dtype=pl.String)
+        for n in (1, 2)
+    )
+    described = distinct.select(
+        "cell",
+        name=name,
+        short_name=name.map_elements(shorten_kernel_name, pl.String),
+        correlation_id=pl.col("cell").str.extract(_CORRELATION).cast(pl.Int64, strict=False),
+        kind=name.str.extract(r"^\[(?:CUDA|Unified Memory) ((?i:memcpy|memset)) ?\w*\]$").str.to_lowercase(),
+        copy_kind=unified + pl.concat_str(sides, separator="-to-"),
+    ).with_columns(pl.col("name", "short_name", "copy_kind").cast(pl.Categorical))
+    rows = cells.to_frame("cell").join(described, on="cell", how="left", maintain_order="left", nulls_equal=True)
+    return rows.drop("cell")
 
 
 def _build_calls(table: PrintedTable) -> pl.DataFrame:
     """Return the calls of a trace of API calls. The kernel that a call launches is cut off its name."""
     calls = _convert_times(table, _convert_numbers(table, [c for c in _TIMES if c in table.columns]))
-    name = calls["name"].str.extract(r"^(\w+)")
+    name = calls["name"].cast(pl.String).str.extract(r"^(\w+)")
     is_driver = name.str.contains(r"^cu[A-Z]")
     api = pl.select(
         pl.when(is_driver).then(pl.lit("CUDA driver")).when(name.str.starts_with("cuda")).then(pl.lit("CUDA runtime"))
     ).to_series()
+    calls = calls.drop("short_name", "kind", "copy_kind")
     return calls.with_columns(name=name, api=api).drop_nulls(["start_ns", "end_ns"])
 
 
