@@ -139,7 +139,9 @@ class PrintedCapture(FrameCapture):
         values = _convert_numbers(table, [*(c for c in _TIMES if c in table.columns), *numbers])
         rows = _convert_times(table, values)
         rows = rows.with_columns(
-            values[c].cast(pl.Int32 if d in _SMALL else pl.Int64).alias(d) for d, c in _NUMBERS.items() if c in numbers
+            values[c].round().cast(pl.Int32 if d in _SMALL else pl.Int64).alias(d)
+            for d, c in _NUMBERS.items()
+            if c in numbers
         )
         rows = rows.with_columns(
             self._number_devices(table.rows[c]).alias(d) for d, c in _DEVICES.items() if c in table.columns

@@ -11,7 +11,6 @@ import polars as pl
 import pyarrow as pa
 
 from tracekit.readers.common.damage import Damage
-from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,7 +124,7 @@ class TreeBuilder:
             "parent_id": pa.array(parent_ids, mask=parent_ids == 0),
             "depth": pa.array(depths.astype(np.int32)),
             "path": _encode(paths),
-            "name": _encode(names.gather(create_series(codes))),
+            "name": _encode(names.gather(_convert(codes))),
             "kind": pa.DictionaryArray.from_arrays(kinds.astype(np.int32), ["scope", "activity"]),
             "device_id": _mask(np.frombuffer(self._devices, np.int64)[order]),
             "count": count,
@@ -210,9 +209,9 @@ def _build_paths(
     for depth, end in enumerate(ends):
         rows = order[start:end]
         places[rows] = np.arange(len(rows))
-        paths = names.gather(create_series(codes[rows]))
+        paths = names.gather(_convert(codes[rows]))
         if depth:
-            above = levels[-1].gather(create_series(places[parents[rows]]))
+            above = levels[-1].gather(_convert(places[parents[rows]]))
             lengths = above.str.len_chars().cast(pl.Int64) + paths.str.len_chars() + 1
             _check_lengths(lengths, budget)
             paths = above + "/" + paths
@@ -223,7 +222,7 @@ def _build_paths(
     if not levels:
         return pl.Series("", [], pl.String)
     by_level = pl.concat(levels)
-    return by_level.gather(create_series(np.argsort(order, kind="stable")))
+    return by_level.gather(_convert(np.argsort(order, kind="stable")))
 
 
 def _check_lengths(lengths: pl.Series, budget: Budget) -> None:
@@ -234,6 +233,10 @@ def _check_lengths(lengths: pl.Series, budget: Budget) -> None:
 
 def _describe_limit() -> str:
     return f"a call path has more than {_MAX_PATH_LENGTH:,} characters or {_MAX_DEPTH:,} functions"
+
+
+def _convert(rows: np.ndarray) -> pl.Series:
+    return pl.Series(pl.from_arrow(pa.array(rows)))
 
 
 def _encode(texts: pl.Series) -> pa.DictionaryArray:
