@@ -2,10 +2,10 @@
 
 ``make bench JOB=text`` runs the jobs whose names contain the text. ``JOB=growth`` runs each command with exports of
 ``SIZES=0.25,1`` million events, and with ``--memory`` of ``LIMIT_MB=400``. ``JOB=diff`` compares
-``PAIRS=100`` pairs of runs. It takes minutes, and therefore runs only if it is named. ``JOB=why`` compares the savings
-that ``tracekit why`` predicts with true ones; ``TRUTH=FOLDER:FOLDER`` are folders with further captures.
-``JOB=answers`` scores its answers to questions about captures with known causes; ``ANSWERS=FILE:FILE`` are files with
-answers of any tool, which are scored instead.
+``PAIRS=100`` pairs of runs, and ``JOB=makers`` reads captures of other makers. They take minutes, and therefore run
+only if they are named. ``JOB=why`` compares the savings that ``tracekit why`` predicts with true ones;
+``TRUTH=FOLDER:FOLDER`` are folders with further captures. ``JOB=answers`` scores its answers to questions about captures
+with known causes; ``ANSWERS=FILE:FILE`` are files with answers of any tool, which are scored instead.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
@@ -117,8 +117,9 @@ JOBS = [
         "start of `stats`, report of 1 MB, beyond the interpreter",
         lambda: startup.measured(repeated("train_amp.nsys-rep", EVENTS_OF_1_MB), OUT),
     ),
-    *(Job(f"makers: {makers.title(module)}", partial(makers.measure, module, OUT)) for module in makers.MODULES),
 ]
+MAKERS = [Job(f"makers: {makers.title(module)}", partial(makers.measure, module, OUT)) for module in makers.MODULES]
+"""These take half an hour together. Like PLANTED, they run only if they are named, as with JOB=makers."""
 VIEWER = "viewer: time to the verdict, weight of pages, memory"
 GROWTH = "growth: time and memory of each command by number of events"
 PLANTED = "diff: kernels that became slower"
@@ -136,11 +137,11 @@ the imports of pyarrow and polars. importtime.txt lists all imports.
 
 def main(part: str = "") -> int:
     """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
-    jobs = [job for job in JOBS if part.casefold() in job.name.casefold()]
+    jobs = [job for job in (*JOBS, *(MAKERS if part else ())) if part.casefold() in job.name.casefold()]
     listed = (GROWTH, VIEWER, WHY, ANSWERS, *([PLANTED] if part else []))
     others = [name for name in listed if part.casefold() in name]
     if not jobs and not others:
-        names = [*(job.name for job in JOBS), *listed]
+        names = [*(job.name for job in (*JOBS, *MAKERS)), *listed]
         print("no job contains", repr(part), "in its name; the jobs are:", *names, sep="\n")
         return 1
     OUT.mkdir(parents=True, exist_ok=True)

@@ -123,3 +123,11 @@ def test_a_truncated_export_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(EXPORT.read_bytes()[:-9])
     with pytest.raises(CorruptTraceError, match="in the lines from"):
         tk.load(path)
+
+
+def test_events_without_a_type_or_a_class_are_counted(tmp_path: Path) -> None:
+    call = {"Type": 48, "TraceProcessEvent": {"startNs": "1", "endNs": "2", "eventClass": None}}
+    path = write(tmp_path / "a.json", {"data": ["a"]}, call, {"OtherEvent": {"a": 1}}, {"Type": 99, "OtherEvent": {}})
+    with tk.load(path) as trace:
+        counts = {kind: undecoded.count for kind, undecoded in trace.undecoded.items()}
+    assert counts == {"calls of class null": 1, "events without a type": 1, "events of type 99": 1}

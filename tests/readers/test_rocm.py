@@ -543,3 +543,44 @@ def test_public_rpd_equals_the_report_of_raptor() -> None:
     assert kernels.height == 33
     # raptor leaves out two calls of the kernel with which the trace begins
     assert [count - totals[name][1] for name, _, count in different] == [2]
+
+
+HEADER, *KERNELS = (CSV / "4242_kernel_trace.csv").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    "end", ['"KERNEL_DISPATCH","Agent 1",1', '"KERNEL_DISPATCH","Agent 1",1,0,7,1,1,"f<a, ', "1,2"]
+)
+def test_a_truncated_csv_file_is_an_error(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "1_kernel_trace.csv"
+    path.write_text("\n".join([HEADER, *KERNELS[:3], end]))
+    with pytest.raises(CorruptTraceError, match="the file is truncated: its last row has"):
+        tk.load(path)
+    path.write_text("\n".join([HEADER, *KERNELS[:3]]))
+    assert len(rows(path, "kernels", "name")) == 3
+
+
+def test_counters_of_several_processes_and_values_that_are_no_numbers(tmp_path: Path) -> None:
+    """Each process numbers its launches from 1."""
+    header, *lines = (CSV / "4242_counter_collection.csv").read_text().splitlines()
+    names, first = next(csv.reader([header])), next(csv.reader([lines[0]]))
+    counters = [
+        dict(zip(names, first, strict=True)) | {"Process_Id": process, "Counter_Value": value}
+        for process, value in (("42", "5"), ("43", "nan"), ("44", "inf"), ("45", "1e400"))
+    ]
+    path = tmp_path / "file.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(counters)
+    assert rows(path, "kernels", "process_id") == [(42,), (43,), (44,), (45,)]
+    assert rows(path, "profiler_metrics", "value") == [(5.0,), (None,), (None,), (None,)]
+
+
+@pytest.mark.parametrize("process", [True, -5, "42", 1 << 40])
+def test_ids_of_processes_that_are_no_ids(process: object, tmp_path: Path) -> None:
+    document = json.loads(JSON.read_text())
+    document["rocprofiler-sdk-tool"][0]["metadata"]["pid"] = process
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps(document))
+    assert {number for (number,) in rows(path, "kernels", "process_id")} == {None}

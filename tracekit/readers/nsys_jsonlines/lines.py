@@ -150,14 +150,15 @@ class _TablesBuilder:
         is_mark = pl.col("TraceProcessEvent").is_not_null() & (pl.col("Type") == _MARK_OF_TRACING)
         self.undecoded[MARKS] += unknown.select(is_mark.sum()).item()
         unknown = unknown.filter(~is_mark.fill_null(value=False))
-        calls = unknown.select(pl.col("TraceProcessEvent").struct.field("eventClass").drop_nulls()).to_series()
+        calls = unknown.filter(pl.col("TraceProcessEvent").is_not_null())
+        calls = calls.select(pl.col("TraceProcessEvent").struct.field("eventClass").fill_null("null")).to_series()
         for event_class, count in calls.value_counts().iter_rows():
             self.undecoded[f"calls of class {event_class[:9]}"] += count
         activities = unknown.select(pl.col("CudaEvent").is_not_null().sum()).item()
         self.undecoded["other GPU activities"] += activities
         others = unknown.filter(pl.col("TraceProcessEvent").is_null() & pl.col("CudaEvent").is_null())
-        for event_type, count in others["Type"].drop_nulls().value_counts().iter_rows():
-            self.undecoded[f"events of type {event_type}"] += count
+        for event_type, count in others["Type"].value_counts().iter_rows():
+            self.undecoded["events without a type" if event_type is None else f"events of type {event_type}"] += count
 
 
 def _parse_data(lines: list[bytes], schema: pl.Schema) -> pl.Series:

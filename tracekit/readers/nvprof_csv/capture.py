@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit import schemas
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.frame_capture import FrameCapture
+from tracekit.readers.common.frame_capture import FrameCapture, convert_frame
 from tracekit.readers.common.kernel_names import shorten_kernel_name
 from tracekit.readers.nvprof_csv import HEADER, convert_to_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
 
     from tracekit.registry.source import Source
 
@@ -89,7 +91,7 @@ def read_file(source: Source) -> PrintedCapture:
     """
     with source.open() as file:
         try:
-            return PrintedCapture(convert_to_utf8(file.read(0, file.size)), Budget(file.size))
+            return PrintedCapture(source.path, convert_to_utf8(file.read(0, file.size)), Budget(file.size))
         except (Damage, pl.exceptions.PolarsError) as e:
             file.check_unchanged()
             what = str(e).partition("\n")[0][:300]
@@ -99,7 +101,7 @@ def read_file(source: Source) -> PrintedCapture:
 class PrintedCapture(FrameCapture):
     """The tables of a CSV file that has been read."""
 
-    def __init__(self, content: bytes, budget: Budget) -> None:
+    def __init__(self, path: Path, content: bytes, budget: Budget) -> None:
         """Build all tables.
 
         Raises:
@@ -107,6 +109,7 @@ class PrintedCapture(FrameCapture):
             PolarsError: A row is not valid.
         """
         super().__init__()
+        self._path = path
         self._undecoded: Counter[str] = Counter()
         self._devices: dict[str, int] = {}
         parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_KEYS, "activity_totals")}
@@ -118,16 +121,20 @@ class PrintedCapture(FrameCapture):
                     parts[name].append(frame)
             else:
                 parts["api_calls"].append(_build_calls(table))
-        tables = {name: _number_rows(name, frames) for name, frames in parts.items()}
-        ends = [t["end_ns"].max() for name, t in tables.items() if name in _KEYS and t.height]
-        devices = {"device_id": self._devices.values(), "name": [n.rpartition(" (")[0] or n for n in self._devices]}
+        self._tables = {name: _number_rows(name, frames) for name, frames in parts.items()}
+        ends = [t["end_ns"].max() for name, t in self._tables.items() if name in _KEYS and t.height]
+        devices = {
+            "device_id": list(self._devices.values()),
+            "name": [n.rpartition(" (")[0] or n for n in self._devices],
+        }
         listed = pl.DataFrame(devices, {"device_id": pl.Int32, "name": pl.String})
-        tables["devices"] = listed.unique("device_id", keep="first").sort("device_id")
+        self._tables["devices"] = listed.unique("device_id", keep="first").sort("device_id")
         info = {"tool": "nvprof", **({"duration_ns": str(max(ends))} if ends else {})}  # type: ignore[type-var]
-        tables["capture_info"] = pl.DataFrame({"name": list(info), "value": list(info.values())})
-        for name, frame in tables.items():
-            types = schemas.polars_schema(schemas.table(name))
-            self._tables[name] = frame.cast({c: types[c] for c in frame.columns if c in types})
+        self._tables["capture_info"] = pl.DataFrame({"name": list(info), "value": list(info.values())})
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return the requested columns of a table. Those that the file lacks are null."""
+        return convert_frame(name, self._tables[name], columns, self._path, PRINT_AGAIN)
 
     def count_undecoded(self) -> Mapping[str, int]:
         """Return the number of rows that are in no table, and of lines that are not in a table that is read."""
@@ -211,12 +218,26 @@ def _read_cells(body: bytes, columns: Sequence[str], units: Mapping[str, str], *
     schema: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
     if not body.strip():
         return pl.DataFrame(schema=schema)
-    if columns[-1] == "Name" and not any('"' in row for row in text.split("\n", 3)[1:3]):
-        lines = pl.Series("line", text.splitlines()).to_frame().filter(pl.col("line") != "")
-        parts = pl.col("line").str.splitn(",", len(columns))
-        cells = lines.select(parts.struct.rename_fields(list(columns))).unnest("line")
-        return cells.with_columns(pl.all().replace("", None))
-    return pl.read_csv(io.BytesIO(text.encode()), has_header=False, schema=schema, null_values=[""])
+    if columns[-1] == "Name" and not is_quoted and b',"' not in body:
+        lines = pl.Series("line", body.decode("utf-8", "replace").split("\n")).str.strip_suffix("\r").to_frame()
+        split = pl.col("line").str.splitn(",", len(columns)).struct.rename_fields(list(columns))
+        return lines.filter(pl.col("line") != "").select(split).unnest("line").with_columns(pl.all().replace("", None))
+    if not _is_utf8(body):
+        body = body.decode("utf-8", "replace").encode()
+    numbers = schema | {name: pl.Float64 for name in columns if name in _READ_AS_NUMBERS and units}
+    try:
+        rows = pl.read_csv(io.BytesIO(body), has_header=False, schema=numbers, null_values=[""])
+    except pl.exceptions.ComputeError:  # a cell is not a number, and the message is to name it
+        rows = pl.read_csv(io.BytesIO(body), has_header=False, schema=schema, null_values=[""])
+    return rows.filter(~pl.all_horizontal(pl.all().is_null()))  # empty lines
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _convert_numbers(table: PrintedTable, names: Sequence[str]) -> dict[str, pl.Series]:
@@ -255,18 +276,10 @@ def _find_units(line: bytes, columns: Sequence[str]) -> dict[str, str]:
 
 def _convert_times(table: PrintedTable, values: Mapping[str, pl.Series]) -> pl.DataFrame:
     """Return the times, names, processes and correlation ids of the rows of a trace."""
-    start, names = values["Start"].round().cast(pl.Int64), table.rows["Name"].cast(pl.String)
-    correlation = names.str.extract(_CORRELATION).cast(pl.Int64, strict=False)
-    if "Correlation_ID" in values:
-        correlation = values["Correlation_ID"].round().cast(pl.Int64)
-    return pl.DataFrame(
-        {
-            "start_ns": start,
-            "end_ns": start + values["Duration"].round().cast(pl.Int64),
-            "name": names.str.replace(_CORRELATION, ""),
-            "correlation_id": correlation,
-            "process_id": pl.Series([table.process_id], dtype=pl.Int64).new_from_index(0, len(start)),
-        }
+    start = values["Start"].round().cast(pl.Int64)
+    times = {"start_ns": start, "end_ns": start + values["Duration"].round().cast(pl.Int64)}
+    rows = _describe_names(table.rows["Name"].cast(pl.String)).with_columns(
+        **times, process_id=pl.lit(table.process_id, pl.Int64)
     )
     return (
         rows.with_columns(correlation_id=values["Correlation_ID"].cast(pl.Int64))
@@ -324,8 +337,11 @@ def _build_totals(table: PrintedTable) -> pl.DataFrame:
 
 def _number_rows(name: str, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the rows of several tables with their numbers, those of traces in the order of their starts."""
-    empty = pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
-    frame = pl.concat(frames, how="diagonal") if frames else empty
-    if name in _KEYS:
+    frame = (
+        pl.concat(frames, how="diagonal_relaxed")
+        if frames
+        else pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
+    )
+    if name in _KEYS and not frame["start_ns"].is_sorted():
         frame = frame.sort("start_ns", maintain_order=True)
     return frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(_KEYS.get(name, "activity_total_id")))

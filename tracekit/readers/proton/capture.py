@@ -67,8 +67,10 @@ class ProtonCapture(Capture):
             {"name": "device_vendors", "value": _find_vendor(document[1:])},
         ]
         rows = {DEVICES: devices, "capture_info": [row for row in info if row["value"]]}
-        totals = pa.table(builder.build_totals(document[0], budget))
-        self._tables = {TOTALS: schemas.conform(totals, schemas.table(TOTALS))}
+        totals = builder.build_totals(document[0], budget)
+        count, declared = len(totals["depth"]), schemas.arrow_schema(schemas.table(TOTALS))
+        arrays = [totals[f.name].cast(f.type) if f.name in totals else pa.nulls(count, f.type) for f in declared]
+        self._tables = {TOTALS: pa.table(arrays, declared)}
         self._tables |= {name: _build_table(name, each) for name, each in rows.items()}
 
     def names(self) -> list[str]:

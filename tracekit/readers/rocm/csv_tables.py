@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 """The column of each kind of file that contains each value. A file may lack some of them."""
 NOT_READ = {"samples": "samples of program counters", "scratch": "allocations of scratch memory"}
 _TEXTS = {"agent", "recorded_name", "metric", "category", "name", "kind", "src", "dst", "recorded", "hex_address"}
-_MAX_MESSAGE = 200
+_MAX_MESSAGE, _TAIL_BYTES = 200, 1 << 16
 
 
 @dataclass(slots=True)
@@ -156,7 +157,8 @@ def build_process_tables(process: ProcessFiles, undecoded: Counter[str]) -> dict
     counters = number_devices(process.get_rows("counters"), devices)
     kernels = [number_devices(process.get_rows(kind), devices) for kind in ("kernels", "rocprof")]
     if not any(frame.height for frame in kernels):
-        kernels.append(counters.drop_nulls("start_ns").unique("dispatch_id", keep="first", maintain_order=True))
+        keys = ["process_id", "dispatch_id"]
+        kernels.append(counters.drop_nulls("start_ns").unique(keys, keep="first", maintain_order=True))
     launches = pl.concat(kernels, how="diagonal_relaxed")
     metrics = build_metrics(counters, launches)
     undecoded["counters of kernels without times"] += counters.height - metrics.height
@@ -198,6 +200,7 @@ def read_rows(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
         CorruptTraceError: The file is damaged, or a value is no number.
     """
     present = read_header(path)
+    check_last_row(path, len(present))
     types = {source: _find_type(name) for name, source in columns.items() if source in present}
     if not columns:
         types = {present[0]: pl.String}
@@ -209,6 +212,23 @@ def read_rows(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
         return rows
     values = {n: pl.col(c) if c in present else pl.lit(None, _find_type(n)) for n, c in columns.items()}
     return rows.filter(~pl.all_horizontal(pl.all().is_null())).select(**values)  # blank lines
+
+
+def check_last_row(path: Path, column_count: int) -> None:
+    """Check that the last row of a CSV file that does not end with a line break has a value for each column.
+
+    Raises:
+        CorruptTraceError: It has fewer values, so that the file is truncated.
+    """
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        line = file.read(_TAIL_BYTES).rpartition(b"\n")[2].decode("utf-8", "replace").rstrip("\r")
+    if not line:
+        return
+    cells = next(csv.reader([line]))
+    if len(cells) < column_count or line.count('"') % 2:
+        what = f"the file is truncated: its last row has {len(cells)} of {column_count} values"
+        raise CorruptTraceError(what, path=path, hint=HINT)
 
 
 def read_header(path: Path) -> list[str]:
@@ -286,7 +306,8 @@ def build_metrics(counters: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFram
     spans = launches.drop_nulls("dispatch_id").select("dispatch_id", launch_start="start_ns", launch_end="end_ns")
     rows = tables.join_first(counters, spans, left_on="dispatch_id", right_on="dispatch_id")
     return rows.select(
-        *("process_id", "device_id", "metric", "value"),
+        *("process_id", "device_id", "metric"),
+        pl.when(pl.col("value").is_finite()).then("value"),
         start_ns=pl.coalesce("start_ns", "launch_start"),
         end_ns=pl.coalesce("end_ns", "launch_end"),
         range_name=tables.clean_kernel_name_expr(pl.col("recorded_name")),

@@ -141,7 +141,8 @@ class RecordCollector:
         Raises:
             Damage: The records exceed the memory limit.
         """
-        self.process_ids[section] = process_id if isinstance(process_id, int) and process_id < _FACTOR else None
+        is_number = isinstance(process_id, int) and not isinstance(process_id, bool)
+        self.process_ids[section] = process_id if is_number and 0 <= process_id < _FACTOR else None
         if (noun := _NOT_READ.get(path[-1])) is not None:
             self.counts[noun] += cells.rows
             return
