@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from typing import TYPE_CHECKING
 
+from tracekit.readers.common.encodings import convert_to_utf8
 from tracekit.registry.interface import Reader
 from tracekit.system.lazy import create_lazy_function
 
@@ -19,13 +19,6 @@ HEADER = re.compile(
     re.MULTILINE,
 )
 """The header of a table."""
-
-
-def convert_to_utf8(content: bytes) -> bytes:
-    """Return text in UTF-8, given text in UTF-8 or, with a byte order mark, in UTF-16, as PowerShell writes it."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16", "replace").encode()
-    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def sniff(source: Source) -> bool:

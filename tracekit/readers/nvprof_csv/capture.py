@@ -13,9 +13,10 @@ import polars as pl
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.encodings import convert_to_utf8
 from tracekit.readers.common.frame_capture import FrameCapture, convert_frame
 from tracekit.readers.common.kernel_names import shorten_kernel_name
-from tracekit.readers.nvprof_csv import HEADER, convert_to_utf8
+from tracekit.readers.nvprof_csv import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +53,6 @@ _NUMBERS = {
 }
 """Columns of the file by declared column of kernels, copies and sets."""
 _SMALL = [*list(_NUMBERS)[:7], "static_shared_memory_bytes", "dynamic_shared_memory_bytes"]
-"""Columns whose values have 32 bits."""
 _MEMORY = {"src_memory_kind": "SrcMemType", "dst_memory_kind": "DstMemType"}
 _TIMES = ("Start", "Duration", "Correlation_ID")
 _FACTORS = {
@@ -123,10 +123,7 @@ class PrintedCapture(FrameCapture):
                 parts["api_calls"].append(_build_calls(table))
         self._tables = {name: _number_rows(name, frames) for name, frames in parts.items()}
         ends = [t["end_ns"].max() for name, t in self._tables.items() if name in _KEYS and t.height]
-        devices = {
-            "device_id": list(self._devices.values()),
-            "name": [n.rpartition(" (")[0] or n for n in self._devices],
-        }
+        devices = {"device_id": self._devices.values(), "name": [n.rpartition(" (")[0] or n for n in self._devices]}
         listed = pl.DataFrame(devices, {"device_id": pl.Int32, "name": pl.String})
         self._tables["devices"] = listed.unique("device_id", keep="first").sort("device_id")
         info = {"tool": "nvprof", **({"duration_ns": str(max(ends))} if ends else {})}  # type: ignore[type-var]
@@ -145,18 +142,11 @@ class PrintedCapture(FrameCapture):
         numbers = [c for c in _NUMBERS.values() if c in table.columns]
         values = _convert_numbers(table, [*(c for c in _TIMES if c in table.columns), *numbers])
         rows = _convert_times(table, values)
-        rows = rows.with_columns(
-            values[c].round().cast(pl.Int32 if d in _SMALL else pl.Int64).alias(d)
-            for d, c in _NUMBERS.items()
-            if c in numbers
-        )
-        rows = rows.with_columns(
-            self._number_devices(table.rows[c]).alias(d) for d, c in _DEVICES.items() if c in table.columns
-        )
-        rows = rows.with_columns(
-            table.rows[c].cast(pl.Categorical).alias(d) for d, c in _MEMORY.items() if c in table.columns
-        )
-        memory = [d for d, c in _MEMORY.items() if c in table.columns]
+        memory = {d: table.rows[c].cast(pl.Categorical) for d, c in _MEMORY.items() if c in table.columns}
+        devices = {d: self._number_devices(table.rows[c]) for d, c in _DEVICES.items() if c in table.columns}
+        sizes = {d: values[c].round() for d, c in _NUMBERS.items() if c in numbers}
+        sizes = {d: size.cast(pl.Int32 if d in _SMALL else pl.Int64) for d, size in sizes.items()}
+        rows = rows.with_columns(**sizes, **devices, **memory)
         is_valid = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null() & pl.col("device_id").is_not_null()
         is_kernel = pl.col("grid_x").is_not_null() if "grid_x" in rows.columns else pl.lit(value=False)
         copies, sets = (pl.col("kind").eq_missing(pl.lit(kind)) & ~is_kernel for kind in ("memcpy", "memset"))
@@ -183,8 +173,7 @@ def _split_tables(content: bytes, budget: Budget, undecoded: Counter[str]) -> It
         raise Damage(f"the file has more than {_MAX_TABLES} tables")
     previous, process = 0, None
     for header, following in zip(headers, [*headers[1:], None], strict=True):
-        before = content[max(previous, header.start() - 4096) : header.start()]
-        previous = header.end()
+        before, previous = content[max(previous, header.start() - 4096) : header.start()], header.end()
         next_start = following.start() if following else len(content)
         end = _END.search(content, header.end(), next_start)
         stop = end.start() if end else next_start
@@ -200,9 +189,8 @@ def _split_tables(content: bytes, budget: Budget, undecoded: Counter[str]) -> It
         is_quoted = header[0].startswith(b'"')
         for chunk in _split_lines(content, line_end if units else start, stop):
             budget.reserve(chunk.count(b"\n") + 1, _CELL_BYTES * len(columns), "rows")
-            yield PrintedTable(
-                columns, _read_cells(chunk, columns, units, is_quoted=is_quoted), units, process, has_calls
-            )
+            cells = _read_cells(chunk, columns, units, is_quoted=is_quoted)
+            yield PrintedTable(columns, cells, units, process, has_calls)
 
 
 def _split_lines(content: bytes, start: int, stop: int) -> Iterator[bytes]:
@@ -222,22 +210,12 @@ def _read_cells(body: bytes, columns: Sequence[str], units: Mapping[str, str], *
         lines = pl.Series("line", body.decode("utf-8", "replace").split("\n")).str.strip_suffix("\r").to_frame()
         split = pl.col("line").str.splitn(",", len(columns)).struct.rename_fields(list(columns))
         return lines.filter(pl.col("line") != "").select(split).unnest("line").with_columns(pl.all().replace("", None))
-    if not _is_utf8(body):
-        body = body.decode("utf-8", "replace").encode()
     numbers = schema | {name: pl.Float64 for name in columns if name in _READ_AS_NUMBERS and units}
     try:
         rows = pl.read_csv(io.BytesIO(body), has_header=False, schema=numbers, null_values=[""])
     except pl.exceptions.ComputeError:  # a cell is not a number, and the message is to name it
         rows = pl.read_csv(io.BytesIO(body), has_header=False, schema=schema, null_values=[""])
     return rows.filter(~pl.all_horizontal(pl.all().is_null()))  # empty lines
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _convert_numbers(table: PrintedTable, names: Sequence[str]) -> dict[str, pl.Series]:
@@ -261,8 +239,9 @@ def _convert_numbers(table: PrintedTable, names: Sequence[str]) -> dict[str, pl.
             is_valid &= (number >= 0) & (number == number.round())
         is_wrong = cells.is_not_null() & ~is_valid.fill_null(value=False)
         if is_wrong.any():
-            wrong = str(cells.filter(is_wrong)[0])[:40]
-            raise Damage(f"{wrong!r} in the column {name} is not a number with a known unit")
+            raise Damage(
+                f"{str(cells.filter(is_wrong)[0])[:40]!r} in the column {name} is not a number with a known unit"
+            )
         values[name] = number
     return values
 
@@ -277,15 +256,11 @@ def _find_units(line: bytes, columns: Sequence[str]) -> dict[str, str]:
 def _convert_times(table: PrintedTable, values: Mapping[str, pl.Series]) -> pl.DataFrame:
     """Return the times, names, processes and correlation ids of the rows of a trace."""
     start = values["Start"].round().cast(pl.Int64)
-    times = {"start_ns": start, "end_ns": start + values["Duration"].round().cast(pl.Int64)}
-    rows = _describe_names(table.rows["Name"].cast(pl.String)).with_columns(
-        **times, process_id=pl.lit(table.process_id, pl.Int64)
-    )
-    return (
-        rows.with_columns(correlation_id=values["Correlation_ID"].cast(pl.Int64))
-        if "Correlation_ID" in values
-        else rows
-    )
+    columns = {"start_ns": start, "end_ns": start + values["Duration"].round().cast(pl.Int64)}
+    if "Correlation_ID" in values:
+        columns["correlation_id"] = values["Correlation_ID"].cast(pl.Int64)
+    rows = _describe_names(table.rows["Name"].cast(pl.String))
+    return rows.with_columns(**columns, process_id=pl.lit(table.process_id, pl.Int64))
 
 
 def _describe_names(cells: pl.Series) -> pl.DataFrame:
@@ -312,25 +287,22 @@ def _describe_names(cells: pl.Series) -> pl.DataFrame:
 def _build_calls(table: PrintedTable) -> pl.DataFrame:
     """Return the calls of a trace of API calls. The kernel that a call launches is cut off its name."""
     calls = _convert_times(table, _convert_numbers(table, [c for c in _TIMES if c in table.columns]))
-    name = calls["name"].cast(pl.String).str.extract(r"^(\w+)")
-    is_driver = name.str.contains(r"^cu[A-Z]")
-    api = pl.select(
-        pl.when(is_driver).then(pl.lit("CUDA driver")).when(name.str.starts_with("cuda")).then(pl.lit("CUDA runtime"))
-    ).to_series()
-    calls = calls.drop("short_name", "kind", "copy_kind")
-    return calls.with_columns(name=name, api=api).drop_nulls(["start_ns", "end_ns"])
+    name = pl.col("name").cast(pl.String).str.extract(r"^(\w+)")
+    is_driver, is_runtime = name.str.contains(r"^cu[A-Z]"), name.str.starts_with("cuda")
+    api = pl.when(is_driver).then(pl.lit("CUDA driver")).when(is_runtime).then(pl.lit("CUDA runtime"))
+    calls = calls.drop("short_name", "kind", "copy_kind").with_columns(name=name, api=api)
+    return calls.drop_nulls(["start_ns", "end_ns"])
 
 
 def _build_totals(table: PrintedTable) -> pl.DataFrame:
     """Return the rows of a summary."""
     values = _convert_numbers(table, ["Time", "Calls", "Min", "Max"])
-    kinds = table.rows["Type"] if "Type" in table.columns else pl.Series(["API calls" if table.contains_calls else ""])
-    is_call = (kinds if len(kinds) == table.rows.height else kinds.new_from_index(0, table.rows.height)) == "API calls"
+    is_call = table.rows["Type"] == "API calls" if "Type" in table.columns else table.contains_calls
     names = {"total_ns": "Time", "count": "Calls", "min_ns": "Min", "max_ns": "Max"}
     return pl.DataFrame({c: values[n].round().cast(pl.Int64) for c, n in names.items()}).with_columns(
         name=table.rows["Name"].cast(pl.String).fill_null(""),
         path=table.rows["Name"].cast(pl.String).fill_null(""),
-        kind=pl.select(pl.when(is_call).then(pl.lit("api_call")).otherwise(pl.lit("activity"))).to_series(),
+        kind=pl.when(is_call).then(pl.lit("api_call")).otherwise(pl.lit("activity")),
         depth=pl.lit(0, pl.Int32),
     )
 
