@@ -4,8 +4,8 @@
 ``SIZES=0.25,1`` million events, and with ``--memory`` of ``LIMIT_MB=400``. ``JOB=diff`` compares
 ``PAIRS=100`` pairs of runs, and ``JOB=makers`` reads captures of other makers. They take minutes, and therefore run
 only if they are named. ``JOB=why`` compares the savings that ``tracekit why`` predicts with true ones;
-``TRUTH=FOLDER:FOLDER`` are folders with further captures. ``JOB=answers`` scores its answers to questions about captures
-with known causes; ``ANSWERS=FILE:FILE`` are files with answers of any tool, which are scored instead.
+``TRUTH=FOLDER:FOLDER`` are folders with further captures. ``JOB=answers`` scores its answers to questions about
+captures with known causes; ``ANSWERS=FILE:FILE`` are files with answers of any tool, which are scored instead.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
