@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tracekit.registry import Capture, Exporter, Reader, Undecoded, formats
     from tracekit.sets import TraceSet, load_many
     from tracekit.sets.analysis import analyze, stats
+    from tracekit.sets.check import check, save_runs
     from tracekit.sets.comparison import diff, save_baseline
     from tracekit.trace import Trace, convert, load
 else:  # hidden from type checkers, so that they report unknown attributes
@@ -26,6 +27,7 @@ else:  # hidden from type checkers, so that they report unknown attributes
             "registry": ("Capture", "Exporter", "Reader", "Undecoded", "formats"),
             "sets": ("TraceSet", "load_many"),
             "sets.analysis": ("analyze", "stats"),
+            "sets.check": ("check", "save_runs"),
             "sets.comparison": ("diff", "save_baseline"),
             "trace": ("Trace", "convert", "load"),
         },
@@ -44,6 +46,7 @@ __all__ = [
     "Undecoded",
     "analyze",
     "answer",
+    "check",
     "convert",
     "diff",
     "errors",
@@ -52,6 +55,7 @@ __all__ = [
     "load_many",
     "redact",
     "save_baseline",
+    "save_runs",
     "stats",
     "unredacted",
 ]

@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.plan import summaries
@@ -18,13 +18,14 @@ from tracekit.text.urls import is_url
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tracekit.core.compare import Diff, Summary
     from tracekit.trace import Layers
 
     Side: TypeAlias = Trace | TraceSet | Summary | str | os.PathLike[str]
 
+Decoded = TypeVar("Decoded")
 MAX_BASELINE_BYTES = 1 << 26
 _HEAD_BYTES = 64
 _HEAD = re.compile(rb'\s*\{\s*"format"\s*:\s*"tracekit-baseline"')
@@ -140,17 +141,22 @@ def save_baseline(
 
 
 def write_baseline(
-    summary: Summary, path: str | os.PathLike[str], *, overwrite: bool, inputs: Sequence[targets.Input] = ()
+    summary: Summary | Sequence[Summary],
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool,
+    inputs: Sequence[targets.Input] = (),
 ) -> Path:
-    """Write a summary to a baseline file atomically.
+    """Write a summary, or the summaries of several runs, to a baseline file atomically.
 
     Raises:
         ExportError: The file exists or cannot be written.
     """
-    from tracekit.core.compare import baseline
+    from tracekit.core.compare import Summary, baseline
 
+    values = baseline.encode_summary(summary) if isinstance(summary, Summary) else baseline.encode_runs(summary)
     with targets.open_atomic_output(path, overwrite=overwrite, inputs=inputs) as new:
-        text = json.dumps(baseline.encode_summary(summary), separators=(",", ":"), ensure_ascii=True)
+        text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
         new.write_text(text + "\n", "ascii")
     return Path(path)
 
@@ -165,16 +171,31 @@ def read_baseline(path: str | os.PathLike[str]) -> Summary:
     """
     from tracekit.core.compare import baseline
 
+    return read_json_file(path, baseline.decode_summary, "the baseline")
+
+
+def read_json_file(path: str | os.PathLike[str], decode: Callable[[object], Decoded], what: str) -> Decoded:
+    """Read a small JSON file, and return the result of a function that validates and converts its content.
+
+    Args:
+        path: The file.
+        decode: Function that converts the content of the file. Its errors get the path of the file.
+        what: Name of the content for errors, such as "the baseline".
+
+    Raises:
+        CorruptTraceError: The file is not valid JSON, or is larger than ``MAX_BASELINE_BYTES``.
+        FileNotFoundError: The file does not exist.
+    """
     with Path(path).open("rb") as file:
         content = file.read(MAX_BASELINE_BYTES + 1)
     if len(content) > MAX_BASELINE_BYTES:
-        raise CorruptTraceError(f"the baseline exceeds the limit of {MAX_BASELINE_BYTES:,} bytes", path=path)
+        raise CorruptTraceError(f"{what} exceeds the limit of {MAX_BASELINE_BYTES:,} bytes", path=path)
     try:
-        return baseline.decode_summary(json.loads(content))
+        return decode(json.loads(content))
     except TracekitError as e:
         raise type(e)(e.message, path=path, hint=e.hint) from None
     except (ValueError, RecursionError):
-        raise CorruptTraceError("the baseline is not valid JSON", path=path) from None
+        raise CorruptTraceError(f"{what} is not valid JSON", path=path) from None
 
 
 def is_baseline(path: str | os.PathLike[str]) -> bool:

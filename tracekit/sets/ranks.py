@@ -33,6 +33,11 @@ def parse_ranks_in_file_name(file_name: str) -> set[int]:
     return {int(m["rank"]) for m in _IN_NAME.finditer(stem) if not m["local"]}
 
 
+def remove_rank_from_file_name(file_name: str) -> str:
+    """Return a file name without its rank, such as ``run_`` for ``run_rank3.nsys-rep``."""
+    return _IN_NAME.sub("", _remove_suffix(file_name))
+
+
 def find_distinguishing_numbers(file_names: Sequence[str]) -> dict[str, int]:
     """Map each file name to the number in which it differs from the other names.
 

@@ -140,17 +140,21 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
     from tracekit.core.compare import recipe as recipe_diff
 
     files = {name: _build_statistics_path(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
-    tables = {name: _read_table(path) for name, path in files.items() if path.is_file()}
+    tables = {name: read_parquet_table(path) for name, path in files.items() if path.is_file()}
     if not tables.keys() & set(recipe_diff.TABLES):
         hint = "write the tables of a recipe such as cuda_gpu_kern_sum to the folder with -o"
         raise MissingTableError("the folder contains no statistics of a recipe", path=folder, hint=hint)
     return tables
 
 
-def _read_table(path: Path) -> pl.DataFrame:
-    """Read a table of a recipe from a Parquet file.
+def read_parquet_table(path: Path, what: str = "the Parquet file of a recipe") -> pl.DataFrame:
+    """Read a small table from a Parquet file, which may be untrusted.
 
     String columns are first read dictionary-encoded. Their total size is checked before the strings are expanded.
+
+    Args:
+        path: The file.
+        what: Name of the file for errors.
 
     Raises:
         CorruptTraceError: The file is damaged or too large.
@@ -176,7 +180,7 @@ def _read_table(path: Path) -> pl.DataFrame:
     except (pa.ArrowException, OSError, ValueError, pl.exceptions.PolarsError) as e:
         if isinstance(e, TracekitError):
             raise
-        raise CorruptTraceError("the Parquet file of a recipe is damaged", path=path) from e
+        raise CorruptTraceError(f"{what} is damaged", path=path) from e
     categories = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical]
     lengths = sum(int(frame[c].cat.len_bytes().sum()) for c in categories)
     if lengths > _MAX_TEXT_BYTES:

@@ -8,7 +8,7 @@ conditions on the changes, with which a build can be checked.
 
 from __future__ import annotations
 
-from tracekit.core.compare.conditions import METRICS, ROW_COUNTS, Condition, parse_condition
+from tracekit.core.compare.conditions import METRICS, ROW_COUNTS, Condition, ConditionResult, parse_condition
 from tracekit.core.compare.diff import DEFAULT_ALPHA, EVIDENCE, Diff, check_kinds, compare
 from tracekit.core.compare.makers import choose_kinds
 from tracekit.core.compare.summary import (
@@ -35,6 +35,7 @@ __all__ = [
     "ROW_COUNTS",
     "SAMPLES",
     "Condition",
+    "ConditionResult",
     "Diff",
     "Summary",
     "SummarySource",

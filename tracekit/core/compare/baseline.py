@@ -1,4 +1,8 @@
-"""Convert a summary to JSON values and back. The JSON values are validated, because the file may be untrusted."""
+"""Convert summaries to JSON values and back. The JSON values are validated, because the file may be untrusted.
+
+A baseline of one capture contains its summary. A baseline of several runs contains a list of summaries, and has another
+version, so that earlier versions of tracekit reject it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 FORMAT = "tracekit-baseline"
-VERSION = 2
+VERSION, VERSION_OF_RUNS = 2, 3
+MAX_RUNS = 1000
+"""Maximum number of runs in a baseline."""
 _NUMBERS = ("unit", "count", "time_ns", "bytes", "max_ns")
 _NULLABLE = ("unit", "bytes", "max_ns")
 _MAX_FACTS, _MAX_FACT = 64, 1 << 12
@@ -52,15 +58,46 @@ def decode_summary(value: object) -> Summary:
         raise CorruptTraceError(
             "the file is not a tracekit baseline", hint="choose a file that tracekit diff --save wrote"
         )
-    version = value.get("version")
-    if not _is_integer(version) or version < 1:
-        raise _create_damaged_baseline_error('"version" in the baseline must be a positive integer')
-    if version > VERSION:
-        message = f"the baseline has version {version}, but only version {VERSION} is supported"
-        raise UnsupportedVersionError(message, hint="use a newer version of tracekit")
+    version = _parse_version(value)
+    if version == VERSION_OF_RUNS:
+        raise UnsupportedVersionError(
+            "the baseline contains several runs, but only one capture can be compared here",
+            hint="compare it with tracekit check",
+        )
     units = _parse_units(value.get("units"))
     samples = _parse_samples(value, len(units), version)
     return Summary(samples, units, _parse_facts(value.get("facts")))
+
+
+def encode_runs(runs: Sequence[Summary]) -> dict[str, Any]:
+    """Convert the summaries of several runs to JSON values."""
+    return {"format": FORMAT, "version": VERSION_OF_RUNS, "runs": [encode_summary(run) for run in runs]}
+
+
+def decode_runs(value: object) -> list[Summary]:
+    """Validate JSON values in the form that ``encode_runs`` or ``encode_summary`` returns, and convert them to runs.
+
+    Raises:
+        CorruptTraceError: The values do not represent a baseline.
+        UnsupportedVersionError: The baseline was written by a newer version.
+    """
+    if not isinstance(value, dict) or value.get("format") != FORMAT or _parse_version(value) != VERSION_OF_RUNS:
+        return [decode_summary(value)]
+    runs = value.get("runs")
+    if not isinstance(runs, list) or not 0 < len(runs) <= MAX_RUNS:
+        raise _create_damaged_baseline_error(f'"runs" in the baseline must be a list of 1 to {MAX_RUNS:,} runs')
+    return [decode_summary(run) for run in runs]
+
+
+def _parse_version(value: dict[str, Any]) -> int:
+    """Parse and check the version of a baseline."""
+    version = value.get("version")
+    if not _is_integer(version) or version < 1:
+        raise _create_damaged_baseline_error('"version" in the baseline must be a positive integer')
+    if version > VERSION_OF_RUNS:
+        message = f"the baseline has version {version}, but only versions up to {VERSION_OF_RUNS} are supported"
+        raise UnsupportedVersionError(message, hint="use a newer version of tracekit")
+    return version
 
 
 def _create_damaged_baseline_error(message: str) -> CorruptTraceError:

@@ -13,6 +13,7 @@ from A to B is compared with the limit, in per cent of A or in the unit of the l
 ``ROW_COUNTS``, the number of rows is compared with the limit.
 
 A condition that cannot be tested, because data is missing or because there are too few iterations, is an error.
+``Condition.evaluate`` returns a ``ConditionResult`` instead, as the conditions of a check of several runs do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import polars as pl
 
@@ -31,7 +32,7 @@ from tracekit.core.compare.summary import DURATION, KINDS
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from tracekit.core.compare.diff import Diff
     from tracekit.core.compare.summary import Summary
@@ -78,6 +79,7 @@ ROW_COUNTS = {
 _NEEDS_ITERATIONS = ("iteration_time", "iterations")
 _ITERATIONS_HINT = "compare captures with more iterations, or name the op that delimits them with --key-op"
 _DATA_HINT = "compare captures that recorded this data, or use another metric"
+_LISTED = 3
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
     ">": lambda value, limit: value > limit,
@@ -89,6 +91,33 @@ _CONDITION = re.compile(
     r"\s*(?P<metric>[a-z_]+)(?:\[(?P<pattern>.+)\])?\s*(?P<comparison>[<>]=?)"
     r"\s*(?P<number>[+-]?[0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(?P<unit>%|ns|us|µs|ms|s|)\s*"
 )
+
+
+ConditionStatus = Literal["holds", "does_not_hold", "untestable"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionResult:
+    """Whether a condition holds.
+
+    Attributes:
+        text: The condition as it was written.
+        status: ``holds``, ``does_not_hold`` or ``untestable``.
+        value: The observed value with its unit, or "" if there is none.
+        reason: Why the condition cannot be tested, or "".
+    """
+
+    text: str
+    status: ConditionStatus
+    value: str = ""
+    reason: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """A clause that states whether the condition holds, with the value or the reason."""
+        if self.status == "untestable":
+            return f"{self.text} cannot be tested: {self.reason}"
+        return f"{self.text} {'holds' if self.status == 'holds' else 'does not hold'} (the value is {self.value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +156,7 @@ class Condition:
             MissingTableError: The condition cannot be tested: a side has no data for the metric, no name on either
                 side matches the pattern, or no row was tested for significance.
         """
-        if self.pattern is None and not self._is_metric:
+        if self.counts_rows:
             _check_that_rows_were_tested(diff, self.metric)
             return Fraction(diff.significant().filter(pl.col("status") == self.metric).height)
         rows_a, rows_b = self._select_rows_of_side(diff.a, "A"), self._select_rows_of_side(diff.b, "B")
@@ -140,13 +169,48 @@ class Condition:
         per_iteration = is_per_iteration(diff.a, diff.b)
         if per_iteration:
             rows_a, rows_b = rows_a.drop_nulls("unit"), rows_b.drop_nulls("unit")
-        self._check_that_sides_have_values(rows_a, rows_b, " in its iterations" if per_iteration else "")
+        self._check_that_sides_have_values({"A": rows_a, "B": rows_b}, " in its iterations" if per_iteration else "")
         before = self._compute_metric_value(rows_a, diff.a.iterations if per_iteration else 1)
         after = self._compute_metric_value(rows_b, diff.b.iterations if per_iteration else 1)
         change = after - before
         if not self.is_relative:
             return change
         return change * 100 / before if before else math.copysign(math.inf, change) if change else Fraction(0)
+
+    def evaluate(self, diff: Diff) -> ConditionResult:
+        """Return whether the differences between the two sides satisfy the condition, or why it cannot be tested."""
+        try:
+            value = self.compute_observed_value(diff)
+        except MissingTableError as error:
+            return ConditionResult(self.text, "untestable", reason=str(error))
+        return self.create_result(value)
+
+    def create_result(self, value: Number) -> ConditionResult:
+        """Return the result of a condition whose value has been observed."""
+        status: ConditionStatus = "holds" if self.is_met_by_value(value) else "does_not_hold"
+        return ConditionResult(self.text, status, self.format_value(value))
+
+    def compute_values_of_runs(self, runs: Mapping[str, Summary]) -> list[Fraction]:
+        """Return the value of the metric in each run, per iteration.
+
+        Args:
+            runs: The runs of both sides, by name, such as ``A (run 1)``.
+
+        Raises:
+            MissingTableError: A run has no data for the metric, or no name in any run matches the pattern.
+        """
+        rows = {name: self._select_rows_of_side(run, name) for name, run in runs.items()}
+        if self.pattern is not None and all(frame.is_empty() for frame in rows.values()):
+            hint = f"list the names with tracekit diff A B --by {self.metric} --format csv"
+            raise MissingTableError(f"no name in A or B matches the pattern in {self.text!r}", hint=hint)
+        inside = {name: frame.drop_nulls("unit") if runs[name].iterations else frame for name, frame in rows.items()}
+        self._check_that_sides_have_values(inside, " in its iterations")
+        return [self._compute_metric_value(frame, runs[name].iterations or 1) for name, frame in inside.items()]
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether the value is a number of significant rows, rather than the change of a metric."""
+        return self.pattern is None and not self._is_metric
 
     def is_met_by(self, diff: Diff) -> bool:
         """Return whether the differences between the two sides satisfy the condition.
@@ -190,26 +254,30 @@ class Condition:
             pl.col("name").is_in([n for n in rows["name"].drop_nulls().unique() if pattern.fullmatch(n)])
         )
 
-    def _check_that_sides_have_values(self, rows_a: pl.DataFrame, rows_b: pl.DataFrame, place: str) -> None:
+    def _check_that_sides_have_values(self, sides: Mapping[str, pl.DataFrame], place: str) -> None:
         """Raise an error if a side has no values of the metric, because their sum of 0 would not be a measurement.
 
         If a pattern matches names of one side only, the other side may have no values. A metric of several kinds
         needs values of the first kind on both sides if one side has any.
         """
-        metric, sides = self._summed_metric, {"A": rows_a, "B": rows_b}
+        metric = self._summed_metric
         first = {side: rows.filter(pl.col("kind") == metric.kinds[0]) for side, rows in sides.items()}
         counts = {side: rows[metric.column].count() for side, rows in first.items()}
         if not any(counts.values()):
             counts = {side: rows[metric.column].count() for side, rows in sides.items()}
         missing = [side for side, count in counts.items() if not count]
         if missing and (self.pattern is None or len(missing) == len(sides)):
-            who = " and ".join(missing)
+            who = _join_names(missing)
             verb = "side {} has" if len(missing) == 1 else "sides {} have"
             raise MissingTableError(f"{verb.format(who)} no data for {self.metric}{place}", hint=_DATA_HINT)
 
     def _compute_metric_value(self, rows: pl.DataFrame, iteration_count: int) -> Fraction:
         """Return the sum of the metric's column, divided by the number of iterations."""
         return Fraction(int(rows[self._summed_metric.column].sum() or 0), iteration_count)
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_LISTED])} and others" if len(names) > _LISTED else " and ".join(names)
 
 
 def _check_that_rows_were_tested(diff: Diff, metric: str) -> None:

@@ -160,7 +160,21 @@ def _compute_largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
         second_side_size: Number of iterations of the second side.
     """
     narrow = ranks.astype(np.float32)
-    rows = len(ranks)
+    return np.concatenate(
+        [np.abs(members @ narrow).max(axis=1) for members in generate_divisions(len(ranks), second_side_size)]
+    )
+
+
+def generate_divisions(rows: int, second_side_size: int) -> Iterator[NDArray[np.float32]]:
+    """Yield matrices of divisions of rows into two sides, with one row per division and one column per row.
+
+    An element is 1 if the row is on the second side, and 0 if it is on the first side. All divisions are generated if
+    there are fewer than ``MAX_DIVISIONS``, otherwise ``MAX_DIVISIONS`` random ones.
+
+    Args:
+        rows: Number of rows of both sides together.
+        second_side_size: Number of rows of the second side.
+    """
     if math.comb(rows, second_side_size) < MAX_DIVISIONS:
         members = np.array(list(itertools.combinations(range(rows), second_side_size)))
         batches = np.array_split(members, math.ceil(len(members) / _BATCH))
@@ -170,7 +184,8 @@ def _compute_largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
             np.argsort(generator.random((count, rows)), axis=1)[:, :second_side_size]
             for count in np.diff(np.append(np.arange(0, MAX_DIVISIONS, _BATCH), MAX_DIVISIONS))
         ]
-    return np.concatenate([np.abs(_build_membership_matrix(batch, rows) @ narrow).max(axis=1) for batch in batches])
+    for batch in batches:
+        yield _build_membership_matrix(batch, rows)
 
 
 def _generate_sign_batches(pair_count: int) -> Iterator[NDArray[np.float32]]:

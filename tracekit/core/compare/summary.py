@@ -266,6 +266,11 @@ def merge_units_to_equal_sizes(summaries: Sequence[Summary]) -> list[Summary]:
     return [s if count == 1 else _merge_units(s, count) for s, count in zip(summaries, counts, strict=True)]
 
 
+def merge_all_units(summary: Summary) -> Summary:
+    """Return a summary with a single unit that contains all iterations. Without iterations, it has no unit."""
+    return _merge_units(summary, len(summary.units)) if summary.units else summary
+
+
 def _merge_units(summary: Summary, count: int) -> Summary:
     """Merge each ``count`` consecutive units of a summary into one unit."""
     units = tuple(sum(summary.units[i : i + count]) for i in range(0, len(summary.units), count))
