@@ -12,7 +12,7 @@ import tracekit as tk
 from tests.builders import training_runs
 from tests.conftest import FIXTURES
 from tests.sets.test_recipe_diff import folder_of
-from tracekit.cli.diff import CONDITION_HOLDS, CONDITION_IS_UNTESTABLE
+from tracekit.cli.conditions import CONDITION_HOLDS, CONDITION_IS_UNTESTABLE
 from tracekit.core.compare import KINDS
 from tracekit.sets import recipe_files
 

@@ -19,6 +19,7 @@ from tracekit.system import interrupts
 COMMANDS = {
     "analyze": "Apply rules that find problems, such as those of nsys analyze.",
     "cache": "List or delete the stored columns of large captures.",
+    "check": "Check whether runs of a program became slower.",
     "convert": "Convert a profile to another format.",
     "correlate": "Write one row per kernel with its API call and NVTX range.",
     "diff": "Compare two captures: what is new, gone, faster or slower.",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tracekit.cli.answers import print_envelope, read_scope
+from tracekit.cli.conditions import ComparedFiles, condition_options, list_comparison_kinds, report_conditions
 from tracekit.cli.options import (
     ANSWER,
     CAPTURE,
@@ -30,19 +30,15 @@ from tracekit.cli.reports import compute_max_rows_per_report, format_limit_help
 from tracekit.errors import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
 
     from tracekit.cli.options import CapturePath, Printing
     from tracekit.cli.output import CommandOutput
-    from tracekit.core.compare import Condition, Diff
+    from tracekit.core.compare import Diff
     from tracekit.system.files import Input
 
-CONDITION_HOLDS = 3
-"""Exit status if a condition of ``--fail-if`` holds."""
-CONDITION_IS_UNTESTABLE = 4
-"""Exit status if a condition of ``--fail-if`` cannot be tested, and none holds."""
 _TITLES = {
     "name": "Name",
     "status": "Status",
@@ -60,20 +56,6 @@ _KEY_COLUMNS = ("name", "status", "significant", "change_percent", "change_ns")
 """Columns that are the point of the comparison. On a terminal, they are omitted last."""
 _MARKS = {"significant": "yes", "small": "small", "spread": "no", "untested": "?"}
 _DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns": 0, "time_b_ns": 0, "change_ns": 0}
-
-
-def list_comparison_kinds() -> Iterable[str]:
-    """Return the names of the kinds of rows that ``--by`` compares, such as ``kernels`` and ``api``."""
-    from tracekit.core.compare import KINDS
-
-    return KINDS
-
-
-@dataclass(frozen=True, slots=True)
-class _ComparedFiles:
-    """The files of the two compared captures or baselines. An output must not replace any of them."""
-
-    inputs: tuple[Input, ...]
 
 
 @click.command("diff")
@@ -117,19 +99,7 @@ class _ComparedFiles:
     type=click.FloatRange(0),
     help="Smallest increase of a time in percent that is significant. The default depends on the kind of rows.",
 )
-@click.option(
-    "--fail-if",
-    "conditions",
-    metavar="CONDITION",
-    multiple=True,
-    help="Exit with status 3 if the condition holds, such as 'gpu_time > 5%' or 'slower > 0', and with status 4 if it "
-    "cannot be tested. Can be repeated.",
-)
-@click.option(
-    "--allow-untestable",
-    is_flag=True,
-    help="Ignore conditions of --fail-if that cannot be tested because of missing data or too few iterations.",
-)
+@condition_options
 @click.option(
     "--save", "baseline", metavar="FILE", type=click.Path(path_type=Path), help="Save A as a baseline in a JSON file."
 )
@@ -211,7 +181,8 @@ def diff_command(
         _print_diff(diff, printing, inputs, limit, quiet=quiet)
     else:
         _write_page(diff, printing, inputs, limit, (get_local_name(a).name, get_local_name(b).name))
-    context.exit(_check_conditions(diff, parsed, allow_untestable=allow_untestable, quiet=quiet))
+    results = [condition.evaluate(diff) for condition in parsed]
+    context.exit(report_conditions(results, allow_untestable=allow_untestable, quiet=quiet))
 
 
 def _check_arguments(
@@ -264,47 +235,20 @@ def _print_statistics_diff(
     )
 
 
-def _check_conditions(diff: Diff, conditions: Sequence[Condition], *, allow_untestable: bool, quiet: bool) -> int:
-    """Print each condition of ``--fail-if`` with its value, and return the exit status.
-
-    Args:
-        diff: The differences.
-        conditions: The conditions.
-        allow_untestable: Whether the exit status ignores conditions that cannot be tested.
-        quiet: Whether to omit the conditions that do not hold.
-    """
-    from tracekit.errors import MissingTableError
-
-    status = 0
-    for condition in conditions:
-        name = f"the condition {condition.text} of --fail-if"
-        try:
-            value = condition.compute_observed_value(diff)
-        except MissingTableError as error:
-            print_message(f"{name} cannot be tested: {error}")
-            status = status or (0 if allow_untestable else CONDITION_IS_UNTESTABLE)
-            continue
-        is_met = condition.is_met_by_value(value)
-        result = f"{'holds' if is_met else 'does not hold'} (the value is {condition.format_value(value)})"
-        print_message(f"{name} {result}", quiet=quiet and not is_met)
-        status = CONDITION_HOLDS if is_met else status
-    return status
-
-
 def _write_page(
     diff: Diff, printing: Printing, inputs: Sequence[Input], limit: int | None, names: tuple[str, str]
 ) -> None:
     """Write the differences between two captures as an HTML page."""
     from tracekit.sets.diff_page import build_diff_page
 
-    with printing.open_output_page(_ComparedFiles(tuple(inputs)), limit=limit) as page:
+    with printing.open_output_page(ComparedFiles(tuple(inputs)), limit=limit) as page:
         page.data.write(build_diff_page(diff, names, limit).encode())
 
 
 def _print_diff(diff: Diff, printing: Printing, inputs: Sequence[Input], limit: int | None, *, quiet: bool) -> None:
     """Print the differences between two captures, or write them to the output."""
     max_rows = compute_max_rows_per_report(limit, printing, len(diff.kinds))
-    with printing.open_output_page(_ComparedFiles(tuple(inputs)), limit=limit) as page:
+    with printing.open_output_page(ComparedFiles(tuple(inputs)), limit=limit) as page:
         if printing.style == "json":
             value = diff.to_dict()
             limited = {kind: value[kind][: max_rows or None] for kind in diff.kinds}

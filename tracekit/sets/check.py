@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from tracekit.sets.history import add_to_history, read_history
 from tracekit.sets.run_sources import RunReader
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -59,7 +59,7 @@ def check(
         min_change: Smallest change in per cent that is slower or faster. The default is 0.5.
         resolution: Change of the duration of a step in per cent that the variation between runs must not hide. If it
             does, the check is untestable. The default is 10.
-        history: Folder in which the runs are kept. The variation between earlier runs is used if there are too few runs.
+        history: Folder in which the runs are kept. The variation between earlier runs counts if there are too few runs.
         prediction: JSON file with an answer of ``tracekit why`` or ``tracekit what-if``, whose predicted saving is
             compared with the measured one.
         cause: Name of the cause in this answer that was cured, or ``together``. If None, it is the first one.
@@ -80,21 +80,12 @@ def check(
         >>> result.outcome, result.runs_a, result.runs_b
         ('untestable', 1, 1)
     """
-    from tracekit.core import compare
-    from tracekit.core.check import DEFAULT_ALPHA, DEFAULT_KINDS, DEFAULT_MIN_CHANGE, DEFAULT_RESOLUTION, Limits
-
-    limits = Limits(
-        DEFAULT_ALPHA if alpha is None else alpha,
-        DEFAULT_MIN_CHANGE if min_change is None else min_change,
-        DEFAULT_RESOLUTION if resolution is None else resolution,
-    )
-    kinds = tuple(DEFAULT_KINDS if by is None else dict.fromkeys(by))
-    compare.check_kinds(kinds)
-    conditions = [compare.parse_condition(text) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)]
-    gate = GateKeeper(
-        kinds,
-        tuple(conditions),
-        limits,
+    gate = GateKeeper.create(
+        by,
+        [fail_if] if isinstance(fail_if, str) else fail_if,
+        alpha=alpha,
+        min_change=min_change,
+        resolution=resolution,
         history=history,
         prediction=None if prediction is None else read_prediction(prediction, cause),
     )
@@ -178,6 +169,47 @@ class GateKeeper:
     limits: Limits
     history: str | os.PathLike[str] | None = None
     prediction: PredictedSaving | None = None
+
+    @classmethod
+    def create(
+        cls,
+        kinds: Sequence[str] | None,
+        conditions: Sequence[str],
+        *,
+        alpha: float | None,
+        min_change: float | None,
+        resolution: float | None,
+        history: str | os.PathLike[str] | None,
+        prediction: PredictedSaving | None,
+    ) -> GateKeeper:
+        """Return a gate keeper with the default value of each argument that is None.
+
+        Args:
+            kinds: Kinds of rows to check.
+            conditions: Conditions as texts.
+            alpha: Probability that a check without a change reports any slower row.
+            min_change: Smallest change in per cent that is slower or faster.
+            resolution: Change of the duration of a step in per cent that noise must not hide.
+            history: Folder of the history.
+            prediction: A saving to compare with the measured one.
+
+        Raises:
+            UnknownFormatError: A kind does not exist, or a condition is invalid.
+            TracekitError: A limit is out of range.
+        """
+        from tracekit.core import compare
+        from tracekit.core.check import DEFAULT_KINDS, Limits
+
+        chosen = tuple(DEFAULT_KINDS if kinds is None else dict.fromkeys(kinds))
+        compare.check_kinds(chosen)
+        limits = {"alpha": alpha, "min_change_percent": min_change, "resolution_percent": resolution}
+        return cls(
+            chosen,
+            tuple(map(compare.parse_condition, conditions)),
+            Limits(**{name: value for name, value in limits.items() if value is not None}),
+            history,
+            prediction,
+        )
 
     @property
     def required_kinds(self) -> tuple[str, ...]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tracekit.errors import TracekitError, convert_to_printable_path
-from tracekit.system import interrupts, pytorch_recorder
+from tracekit.system import interrupts, pytorch_recorder, targets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 ProfilerName = Literal["nsys", "pytorch"]
 PROFILERS: tuple[ProfilerName, ...] = ("nsys", "pytorch")
@@ -50,6 +52,39 @@ def choose_profiler(command: Sequence[str], profiler: ProfilerName | None = None
             hint="add the folder of nsys to PATH, or run the program as: python FILE",
         )
     return "pytorch"
+
+
+def record_runs(
+    command: Sequence[str], count: int, profiler: ProfilerName, folder: Path | None = None
+) -> Iterator[Path]:
+    """Run a command several times, and yield the path of each capture.
+
+    Args:
+        command: The program and its arguments.
+        count: Number of runs.
+        profiler: The profiler.
+        folder: Folder in which the captures are kept. It is created if it does not exist. If None, each capture is
+            deleted as soon as the next one is requested.
+
+    Raises:
+        TracekitError: The command cannot be run, fails, or the profiler writes no capture.
+        ExportError: A capture cannot be written.
+    """
+    suffix = SUFFIXES[profiler]
+    if folder is None:
+        for number in range(count):
+            with targets.create_workspace(Path(tempfile.gettempdir())) as workspace:
+                capture = workspace / f"run{number}{suffix}"
+                record(command, capture, profiler)
+                yield capture
+        return
+    folder.mkdir(exist_ok=True)
+    for _ in range(count):
+        now = dt.datetime.now(dt.UTC)
+        path = folder / f"run-{now:%Y%m%dT%H%M%S%fZ}{suffix}"
+        with targets.open_atomic_output(path) as new:
+            record(command, new, profiler)
+        yield path
 
 
 def record(command: Sequence[str], capture: Path, profiler: ProfilerName) -> None:

@@ -138,7 +138,9 @@ def test_wrong_values(key: str, value: object, message: str | None) -> None:
 def test_other_wrong_values() -> None:
     with pytest.raises(CorruptTraceError, match="not a tracekit baseline"):
         baseline.decode_summary([1])
-    with pytest.raises(UnsupportedVersionError, match="version 3, but only version 2 is supported"):
+    with pytest.raises(UnsupportedVersionError, match="version 4, but only versions up to 3 are supported"):
+        baseline.decode_summary({**VALID, "version": 4})
+    with pytest.raises(UnsupportedVersionError, match="contains runs for tracekit check, not one capture"):
         baseline.decode_summary({**VALID, "version": 3})
     twice = {**VALID, "row": [0, 0], "unit": [0, 0]}
     with pytest.raises(CorruptTraceError, match='two entries of the baseline have the same "row"'):

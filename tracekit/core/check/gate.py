@@ -250,14 +250,14 @@ class _Gate:
             else:
                 results.append(ConditionResult(condition.text, "untestable", reason=reasons.get(i, sides.reason)))
         verdict: Verdict = step.verdict if step else "untestable"
-        times = quantities[_STEP].b.tolist() if _STEP in quantities else []
+        times = read_times(sides.b, "iterations", [(DURATION,)])[:, 0]
         return Check(
             sentence=self._write_sentence(step, reason),
             status=_STATUS_OF_VERDICT[verdict] if step else "not_recorded",
             verdict=verdict,
             rows=tuple(rows),
             conditions=tuple(results),
-            prediction=None if prediction is None else compare_with_prediction(prediction, times),
+            prediction=None if prediction is None else compare_with_prediction(prediction, times[times > 0].tolist()),
             runs_a=len(sides.a),
             runs_b=len(sides.b),
             earlier_runs=sum(map(len, sides.earlier)),

@@ -119,8 +119,6 @@ def _sum_squares(groups: Sequence[Matrix], columns: int = 0) -> tuple[Matrix, in
 
 def _compute_detectable_shift(deviation: Matrix, degrees: int, alpha: float, n: int, m: int) -> Matrix:
     """Return the shift that Student's test shows with the probability ``POWER``."""
-    if not degrees:
-        return np.full(len(deviation), np.inf)
     factor = compute_t_quantile(1 - alpha, degrees) + compute_t_quantile(POWER, degrees)
     shift: Matrix = deviation * (factor * math.sqrt(1 / n + 1 / m))
     return shift

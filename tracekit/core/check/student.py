@@ -13,7 +13,6 @@ from statistics import NormalDist
 _TERMS = 500
 _TINY = 1e-300
 _PRECISION = 1e-15
-_STEPS = 200
 
 
 @functools.lru_cache(maxsize=1024)
@@ -29,10 +28,7 @@ def compute_t_quantile(probability: float, degrees: int) -> float:
     low, high = 0.0, max(NormalDist().inv_cdf(probability), 1.0)
     while compute_upper_tail(high, degrees) > 1 - probability:
         low, high = high, high * 2
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
+    while low < (middle := (low + high) / 2) < high:
         if compute_upper_tail(middle, degrees) > 1 - probability:
             low = middle
         else:
@@ -61,17 +57,17 @@ def _compute_incomplete_beta(a: float, b: float, x: float) -> float:
 def _compute_continued_fraction(a: float, b: float, x: float) -> float:
     """Return the continued fraction of the incomplete beta function, by the modified method of Lentz."""
     c, d = 1.0, 1 / _avoid_zero(1 - (a + b) * x / (a + 1))
-    result = d
-    for m in range(1, _TERMS):
+    result, change, m = d, 0.0, 0
+    while abs(change - 1) >= _PRECISION and m < _TERMS:
+        m += 1
         for factor in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
             -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
         ):
             d = 1 / _avoid_zero(1 + factor * d)
             c = _avoid_zero(1 + factor / c)
-            result *= c * d
-        if abs(c * d - 1) < _PRECISION:
-            break
+            change = c * d
+            result *= change
     return result
 
 

@@ -61,7 +61,7 @@ def decode_summary(value: object) -> Summary:
     version = _parse_version(value)
     if version == VERSION_OF_RUNS:
         raise UnsupportedVersionError(
-            "the baseline contains several runs, but only one capture can be compared here",
+            "the baseline contains runs for tracekit check, not one capture",
             hint="compare it with tracekit check",
         )
     units = _parse_units(value.get("units"))

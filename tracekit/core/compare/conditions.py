@@ -29,6 +29,7 @@ import polars as pl
 from tracekit.core.compare.diff import explain_missing_tests, is_per_iteration
 from tracekit.core.compare.notes import have_comparable_iterations
 from tracekit.core.compare.summary import DURATION, KINDS
+from tracekit.core.diagnosis.answer import Figures
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ ConditionStatus = Literal["holds", "does_not_hold", "untestable"]
 
 
 @dataclass(frozen=True, slots=True)
-class ConditionResult:
+class ConditionResult(Figures):
     """Whether a condition holds.
 
     Attributes:
