@@ -86,6 +86,12 @@ def test_earlier_runs_make_single_runs_testable() -> None:
     assert infer(one, other, 0.05, earlier[:1]).method == "none"
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_equal_values_do_not_make_few_runs_testable(n: int) -> None:
+    equal = np.ones((n, 3))
+    assert infer(equal, equal, 0.01).method == ("none" if n < 3 else "variance")
+
+
 def test_one_outlier_does_not_hide_a_change() -> None:
     a = np.array([100.0, 101, 99, 100.5, 99.5, 100.2, 99.8, 1000])[:, None]
     b = np.array([110.0, 111, 109, 110.5, 109.5, 110.2, 109.8, 110.1])[:, None]

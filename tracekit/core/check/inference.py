@@ -128,8 +128,9 @@ def _infer_by_ranks(a: Matrix, b: Matrix, alpha: float) -> tuple[Matrix, Matrix]
     """Return the lower ends and the upper ends of the intervals by ranks, or None if there are too few runs."""
     n, m = len(a), len(b)
     scores = compute_normal_scores(np.concatenate([a, b]))
-    largest = _compute_untied_sums(n, m) if a.shape[1] == 1 else _compute_extreme_sums(scores, m)
-    thresholds = [_find_threshold(values, alpha) for values in largest]
+    untied = _compute_untied_sums(n, m)
+    largest = untied if a.shape[1] == 1 else _compute_extreme_sums(scores, m)
+    thresholds = [max(_find_threshold(sums, alpha) for sums in ends) for ends in zip(largest, untied, strict=True)]
     largest_possible = float(_list_scores(n + m)[::2][n:].sum())
     if max(thresholds) >= largest_possible - _TOLERANCE:
         return None
