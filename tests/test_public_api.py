@@ -34,6 +34,7 @@ NAMES = [
     "analyze",
     "answer",
     "convert",
+    "check",
     "diff",
     "errors",
     "formats",

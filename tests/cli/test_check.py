@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +15,10 @@ from xml.etree import ElementTree as ET
 
 import polars as pl
 import pytest
+import yaml
 from markdown_it import MarkdownIt
 from tests.builders.check_runs import make_run, make_runs
-from tests.conftest import FIXTURES
+from tests.conftest import FIXTURES, ROOT
 from tracekit.cli.ci_reports import REPORTS, format_github, format_gitlab, format_junit, format_markdown
 from tracekit.core.check import Check, check_runs
 from tracekit.core.compare import parse_condition
@@ -259,3 +263,51 @@ def test_a_table_is_no_command(run: Run, tmp_path: Path) -> None:
     lines = run("check", tmp_path / "a.json", tmp_path / "b.json", "-n", "0").text.splitlines()
     assert all(not line.lstrip().startswith("::") and "##[" not in line for line in lines)
     assert len(lines) == 3 + 1 + len(HOSTILE)
+
+
+def read_workflow_commands(system: str) -> list[str]:
+    """The commands of the example workflow for a CI system in the documentation, without the installation."""
+    page = (ROOT / "docs" / "check.md").read_text("utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)]
+    jobs = [block.get("jobs", block)["check"] for block in blocks]
+    github, gitlab = ([step["run"] for step in jobs[0]["steps"] if "run" in step], jobs[1]["script"])
+    return [command for command in {"github": github, "gitlab": gitlab}[system] if not command.startswith("pip ")]
+
+
+@pytest.mark.parametrize("system", ["github", "gitlab"])
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_the_example_workflows(system: str, factor: float, tmp_path: Path) -> None:
+    """The nsys of this test writes a baseline of one more run each time, which is read like a capture."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for number, run in enumerate(make_runs(10, 5, variation=0.005, factor=factor, kernels=2)):
+        write_baseline([run], tmp_path / f"run{number}", overwrite=False)
+    write_baseline(make_runs(10, 6, variation=0.005, kernels=2), tmp_path / "baseline.json", overwrite=False)
+    (tools / "nsys").write_text(
+        f"#!{sys.executable}\nimport os, sys\nout = next(a for a in sys.argv if a.startswith('--output='))\n"
+        "assert sys.argv[-2:] == ['python', 'train.py']\n"
+        "os.rename(sorted(n for n in os.listdir() if n.startswith('run'))[0], out.removeprefix('--output='))\n"
+    )
+    (tools / "nsys").chmod(stat.S_IRWXU)
+    environment = os.environ | {
+        "PATH": os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.defpath]),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "step"),
+        "PYTHONPATH": str(ROOT),
+    }
+    first, *others = [
+        subprocess.run(
+            ["bash", "-ec", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        for command in read_workflow_commands(system)
+    ]
+    assert first.returncode == (0 if factor == 1 else 3), first.stderr
+    assert [done.returncode for done in others] == [0] * (system == "github")
+    if system == "github":
+        assert (
+            (tmp_path / "step").read_text().startswith("### tracekit check: " + ("passed" if factor == 1 else "failed"))
+        )
+        annotations = [line for line in first.stdout.splitlines() if line.startswith("::")]
+        assert annotations[0].startswith("::notice" if factor == 1 else "::error")
+    else:
+        assert len(json.loads((tmp_path / "quality.json").read_text())) == (0 if factor == 1 else 2)
+        assert ET.parse(tmp_path / "check.xml").getroot().attrib["tests"] == "2"

@@ -153,7 +153,14 @@ def test_a_url_in_a_path_is_refused() -> None:
 
 
 COMMANDS_WITH_INPUTS = sorted(COMMANDS.keys() - {"cache", "formats", "schema"})
-ARGUMENTS = {"convert": ["out.json"], "recipe": ["mpi_sum"], "rows": ["kernels"], "redact": ["out"], "diff": ["other"]}
+ARGUMENTS = {
+    "check": ["other"],
+    "convert": ["out.json"],
+    "diff": ["other"],
+    "recipe": ["mpi_sum"],
+    "redact": ["out"],
+    "rows": ["kernels"],
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS_WITH_INPUTS)

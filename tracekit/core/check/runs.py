@@ -38,13 +38,15 @@ def reduce_to_run(summary: Summary) -> Summary:
 
 def compute_run_id(run: Summary) -> str:
     """Return a hash of the names, counts and times of a run. Two captures have the same one only if one is a copy."""
-    rows = run.samples.with_columns(pl.col("name").cast(pl.String)).sort("kind", "name", "unit")
+    texts, numbers = ("kind", "name"), ("unit", "count", "time_ns", "bytes")
+    columns = (pl.col(texts).cast(pl.String).fill_null(""), pl.col(numbers).fill_null(-1))
+    rows = run.samples.lazy().select(*columns).sort(*texts, "unit").collect()
     digest = hashlib.blake2b(repr(run.units).encode(), digest_size=16)
-    for column in ("kind", "name"):
-        texts = rows[column].fill_null("").to_list()
-        digest.update(_SEPARATOR.join(text.encode("utf-8", "surrogatepass") for text in texts) + _SEPARATOR)
-    for column in ("unit", "count", "time_ns", "bytes"):
-        digest.update(rows[column].fill_null(-1).to_numpy().astype("<i8").tobytes())
+    for column in texts:
+        encoded = (text.encode("utf-8", "surrogatepass") for text in rows[column].to_list())
+        digest.update(_SEPARATOR.join(encoded) + _SEPARATOR)
+    for column in numbers:
+        digest.update(rows[column].to_numpy().astype("<i8").tobytes())
     return digest.hexdigest()
 
 
@@ -63,14 +65,15 @@ def sum_by_name(runs: Sequence[Summary], kind: str) -> pl.DataFrame:
     Returns:
         One row per run and name: ``run`` (its position), ``name`` and ``time_ns`` (Float64, time per iteration).
     """
-    frames = []
-    for number, run in enumerate(runs):
-        rows = run.select_samples_of_kind(kind)
-        rows = rows.drop_nulls("unit") if run.iterations else rows
-        totals = rows.group_by("name").agg(pl.col("time_ns").sum() / max(run.iterations, 1))
-        frames.append(totals.select(pl.lit(number, pl.Int64).alias("run"), "name", "time_ns"))
-    empty = pl.DataFrame(schema={"run": pl.Int64, "name": pl.Categorical, "time_ns": pl.Float64})
-    return pl.concat([empty, *frames])
+    is_inside = pl.col("unit").is_not_null()
+    frames = [
+        run.samples.lazy()
+        .filter((pl.col("kind") == kind) & (is_inside if run.iterations else pl.lit(value=True)))
+        .select(pl.lit(i, pl.Int64).alias("run"), "name", pl.col("time_ns") / max(run.iterations, 1))
+        for i, run in enumerate(runs)
+    ]
+    empty = pl.LazyFrame(schema={"run": pl.Int64, "name": pl.Categorical, "time_ns": pl.Float64})
+    return pl.concat([empty, *frames]).group_by("run", "name").agg(pl.col("time_ns").sum()).collect()
 
 
 def choose_rows(runs: Sequence[Summary], kind: str) -> list[tuple[str | None, ...]]:
