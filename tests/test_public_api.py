@@ -35,6 +35,7 @@ NAMES = [
     "answer",
     "convert",
     "check",
+    "convert",
     "diff",
     "errors",
     "formats",
@@ -42,6 +43,7 @@ NAMES = [
     "load_many",
     "redact",
     "save_baseline",
+    "save_runs",
     "stats",
     "unredacted",
 ]
@@ -74,6 +76,7 @@ def test_names() -> None:
 def test_the_package_stays_short() -> None:
     """A name takes three lines: an import for type checkers, an import when it is first used, and its export."""
     assert len((ROOT / "tracekit" / "__init__.py").read_text("utf-8").splitlines()) <= 3 * len(NAMES) - 6
+    assert len((ROOT / "tracekit" / "__init__.py").read_text("utf-8").splitlines()) <= 55
 
 
 def test_signatures_are_the_contract() -> None:

@@ -51,6 +51,7 @@ def test_the_environment_of_the_user_stays() -> None:
 READING = {
     "": ("{path}",),
     "analyze": ("analyze", "{path}"),
+    "check": ("check", "{path}", "--save", "{out}.json"),
     "convert": ("convert", "{path}", "{out}.csv", "--table", "kernels"),
     "correlate": ("correlate", "{path}", "-o", "{out}.csv"),
     "diff": ("diff", "{path}", "{path}"),

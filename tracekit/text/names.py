@@ -305,6 +305,7 @@ ExporterName: TypeAlias = Literal[
 CommandName: TypeAlias = Literal[
     "analyze",
     "cache",
+    "check",
     "convert",
     "correlate",
     "diff",
