@@ -4,8 +4,8 @@ The error rate ``alpha`` bounds the probability that a check without a change re
 that holds because of noise. It is divided between two families of tests, as in the fallback procedure (Wiens, 2003):
 
 1. The duration of a step and the metrics of conditions are tested at ``STEP_WEIGHT`` of the error rate.
-2. Parts, phases, ops and kernels are tested together at the rest of it, or at all of it if a test of the first family
-   has rejected.
+2. Parts, phases, ops and kernels are tested together at the rest of it, or at all of it if all tests of the first
+   family have rejected.
 
 Source: Wiens, A fixed sequence Bonferroni procedure for testing multiple endpoints (2003).
 """
@@ -412,8 +412,8 @@ class _Gate:
 
 
 def _list_rejections(inference: Inference) -> tuple[bool, bool]:
-    """Return whether any quantity is larger, and whether any is smaller."""
-    return bool((inference.low > 0).any()), bool((inference.high < 0).any())
+    """Return whether all quantities are larger, and whether all are smaller."""
+    return (bool((inference.low > 0).all()), bool((inference.high < 0).all())) if len(inference.low) else (False, False)
 
 
 def _count_rows(condition: Condition, rows: Sequence[CheckRow], step_reason: str) -> ConditionResult:
