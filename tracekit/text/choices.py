@@ -44,7 +44,8 @@ KINDS: Mapping[str, NameKind] = {
         get_args(names.CommandName),
         "tracekit {}",
         _pair(
-            analyze="rule rules lint check audit",
+            analyze="rule rules lint audit",
+            check="gate regression regressions verify",
             cache="clean caches",
             convert="export to save transform translate write dump",
             correlate="join attribute link",
