@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tracekit.sets.check import check, save_runs
     from tracekit.sets.comparison import diff, save_baseline
     from tracekit.trace import Trace, convert, load
+    from tracekit.watching.watcher import watch
 else:  # hidden from type checkers, so that they report unknown attributes
     __getattr__, __dir__ = create_lazy_getattr_and_dir(
         globals(),
@@ -30,6 +31,7 @@ else:  # hidden from type checkers, so that they report unknown attributes
             "sets.check": ("check", "save_runs"),
             "sets.comparison": ("diff", "save_baseline"),
             "trace": ("Trace", "convert", "load"),
+            "watching.watcher": ("watch",),
         },
     )
 
@@ -58,4 +60,5 @@ __all__ = [
     "save_runs",
     "stats",
     "unredacted",
+    "watch",
 ]

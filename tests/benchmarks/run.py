@@ -2,10 +2,11 @@
 
 ``make bench JOB=text`` runs the jobs whose names contain the text. ``JOB=growth`` runs each command with exports of
 ``SIZES=0.25,1`` million events, and with ``--memory`` of ``LIMIT_MB=400``. ``JOB=diff`` compares
-``PAIRS=100`` pairs of runs, and ``JOB=makers`` reads captures of other makers. They take minutes, and therefore run
-only if they are named. ``JOB=why`` compares the savings that ``tracekit why`` predicts with true ones;
-``TRUTH=FOLDER:FOLDER`` are folders with further captures. ``JOB=answers`` scores its answers to questions about
-captures with known causes; ``ANSWERS=FILE:FILE`` are files with answers of any tool, which are scored instead.
+``PAIRS=100`` pairs of runs, ``JOB=makers`` reads captures of other makers, and ``JOB=watch`` finds delays of generated
+ranks. They take minutes, and therefore run only if they are named. ``JOB=why`` compares the savings that ``tracekit
+why`` predicts with true ones; ``TRUTH=FOLDER:FOLDER`` are folders with further captures. ``JOB=answers`` scores its
+answers to questions about captures with known causes; ``ANSWERS=FILE:FILE`` are files with answers of any tool, which
+are scored instead.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
@@ -125,6 +126,7 @@ GROWTH = "growth: time and memory of each command by number of events"
 PLANTED = "diff: kernels that became slower"
 WHY = "why: predicted and true savings"
 ANSWERS = "answers: causes, places, savings and refusals"
+WATCH = "watch: planted delays of ranks"
 HEADER = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
 NOTES = """
 Medians of up to {runs} runs; a job is not repeated once its runs took {budget:.0f} s.
@@ -138,7 +140,7 @@ the imports of pyarrow and polars. importtime.txt lists all imports.
 def main(part: str = "") -> int:
     """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
     jobs = [job for job in (*JOBS, *(MAKERS if part else ())) if part.casefold() in job.name.casefold()]
-    listed = (GROWTH, VIEWER, WHY, ANSWERS, *([PLANTED] if part else []))
+    listed = (GROWTH, VIEWER, WHY, ANSWERS, *([PLANTED, WATCH] if part else []))
     others = [name for name in listed if part.casefold() in name]
     if not jobs and not others:
         names = [*(job.name for job in (*JOBS, *MAKERS)), *listed]
@@ -178,6 +180,11 @@ def measured_lines(jobs: list[Job], others: list[str]) -> Iterator[str]:
         yield "Pairs of runs of one program, 40 iterations each, compared with `tracekit.diff`:"
         yield ""
         yield from module_lines("tests.benchmarks.planted", str(PAIRS))
+    if WATCH in others:
+        yield "Windows of generated ranks, one of which is slower in one phase, compared by `tracekit watch`:"
+        yield ""
+        yield from module_lines("tests.benchmarks.watch")
+        yield ""
     if WHY in others:
         yield "What cures save, predicted by `tracekit why` and true, as shares of a step:"
         yield ""

@@ -32,6 +32,7 @@ COMMANDS = {
     "stats": "Print reports, such as those of nsys stats.",
     "tables": "List the tables of a profile with their row counts.",
     "view": "Show profiles in the browser.",
+    "watch": "Compare the ranks of a job while they write captures.",
     "what-if": "Predict how long a step would take after edits.",
     "why": "Explain why a step is slow, and what each cure would save.",
 }

@@ -118,6 +118,16 @@ class LocalEngine:
             return self._map_in_processes(function, members, jobs)
         return ((member, call_or_return_error(function, member)) for member in members)
 
+    def call_in_other_process(self, function: Callable[[Member], Result], member: Member) -> Result | Exception:
+        """Apply a function to one member in another process, and return its result or error.
+
+        If the process is killed, the error says so, and this process is not affected.
+        """
+        try:
+            return next(result for _, result in self._map_in_processes(function, [member], 1))
+        except TracekitError as e:
+            return e
+
     def _map_in_processes(
         self, function: Callable[[Member], Result], members: Sequence[Member], jobs: int
     ) -> Iterator[tuple[Member, Result | Exception]]:

@@ -201,6 +201,25 @@ def _find_agreed_rank_and_source(
     return first.ranks[0], first.source
 
 
+def determine_rank(capture: RecordedMetadata, min_world_size: int = 0) -> int | None:
+    """Return the rank of a single capture of a set that is not known yet, or None if the rank is unknown.
+
+    The recorded ranks and the rank in the file name must agree. Without both, a number between dots in the file name is
+    the rank, such as 3 in ``report.3.nsys-rep``.
+
+    Args:
+        capture: The metadata that the capture records.
+        min_world_size: The smallest number of ranks that the job can have.
+
+    Raises:
+        TracekitError: The sources of the rank contradict each other.
+    """
+    size = max(min_world_size, _compute_min_world_size([capture], {}))
+    agreed = _find_agreed_rank_and_source(capture, size, [capture])
+    name = capture.path.name
+    return find_distinguishing_numbers([name]).get(name) if agreed is None else agreed[0]
+
+
 def are_all_ranks_specified(
     paths: Sequence[Path], specified_ranks: Mapping[str, int], remote_paths: Container[Path] = ()
 ) -> bool:

@@ -318,6 +318,7 @@ CommandName: TypeAlias = Literal[
     "stats",
     "tables",
     "view",
+    "watch",
     "what-if",
     "why",
 ]
