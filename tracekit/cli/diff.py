@@ -176,7 +176,7 @@ def diff_command(
 
         captures = [*describe_side(a, before, "a"), *describe_side(b, after, "b")]
         envelope = wrap_diff(diff, captures, scope=read_scope(), limit=limit or None)
-        print_envelope(envelope, printing, _ComparedFiles(tuple(inputs)))
+        print_envelope(envelope, printing, ComparedFiles(tuple(inputs)))
     elif to is None:
         _print_diff(diff, printing, inputs, limit, quiet=quiet)
     else:

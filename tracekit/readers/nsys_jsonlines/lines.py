@@ -151,8 +151,8 @@ class _TablesBuilder:
         self.undecoded[MARKS] += unknown.select(is_mark.sum()).item()
         unknown = unknown.filter(~is_mark.fill_null(value=False))
         calls = unknown.filter(pl.col("TraceProcessEvent").is_not_null())
-        calls = calls.select(pl.col("TraceProcessEvent").struct.field("eventClass").fill_null("null")).to_series()
-        for event_class, count in calls.value_counts().iter_rows():
+        classes = calls.select(pl.col("TraceProcessEvent").struct.field("eventClass").fill_null("null")).to_series()
+        for event_class, count in classes.value_counts().iter_rows():
             self.undecoded[f"calls of class {event_class[:9]}"] += count
         activities = unknown.select(pl.col("CudaEvent").is_not_null().sum()).item()
         self.undecoded["other GPU activities"] += activities

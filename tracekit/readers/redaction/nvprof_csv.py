@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.readers.common.damage import convert_damage
+from tracekit.readers.common.encodings import convert_to_utf8
 from tracekit.readers.nvprof_csv.tables import locate_tables
 from tracekit.readers.redaction.csv_text import CsvRedactor, split_header
 from tracekit.readers.redaction.patterns import COMMAND, OUTPUT
@@ -42,7 +43,7 @@ def redact(source: Source, target: Path | None = None, key: bytes | None = None)
     """
     redaction = Redaction(source.path, key)
     with source.open() as file, convert_damage(source.path, file=file):
-        content = file.read(0, file.size)
+        content = convert_to_utf8(file.read(0, file.size))
         file.check_unchanged()
         parts = list(_split(content))
     redactor = CsvRedactor(redaction)
