@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.nvprof_csv import HEADER
@@ -16,22 +16,10 @@ _END = re.compile(rb"^(?:==|\r?\n)", re.MULTILINE)
 _MAX_TABLES = 512
 
 
-class TablePlace(NamedTuple):
-    """Where a table is in a file.
+def locate_tables(content: bytes) -> Iterator[tuple[re.Match[bytes], int, int]]:
+    """Yield the header of each table, and the start and end offset of its rows.
 
-    Attributes:
-        header: The row with the names of the columns, without its line break.
-        start: Start offset of the rows.
-        stop: End offset of the rows.
-    """
-
-    header: re.Match[bytes]
-    start: int
-    stop: int
-
-
-def locate_tables(content: bytes) -> Iterator[TablePlace]:
-    """Yield the places of the tables. A table ends at an empty line, or at a line that nvprof begins with ``==``.
+    A table ends at an empty line, or at a line that nvprof begins with ``==``.
 
     Raises:
         Damage: The last table is truncated, or there are too many tables.
@@ -44,4 +32,4 @@ def locate_tables(content: bytes) -> Iterator[TablePlace]:
     for header, following in zip(headers, [*headers[1:], None], strict=True):
         stop = following.start() if following else len(content)
         end = _END.search(content, header.end(), stop)
-        yield TablePlace(header, min(header.end() + 1, len(content)), end.start() if end else stop)
+        yield header, min(header.end() + 1, len(content)), end.start() if end else stop
