@@ -25,8 +25,8 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TITLE = "tracekit check"
 
 
-class Finding(NamedTuple):
-    """A tested statement of a check.
+class TestedStatement(NamedTuple):
+    """A statement that a check tested.
 
     Attributes:
         name: What was tested: a condition, the duration of a step, or a prediction.
@@ -39,30 +39,32 @@ class Finding(NamedTuple):
     text: str
 
 
-def list_findings(check: Check) -> list[Finding]:
+def list_statements(check: Check) -> list[TestedStatement]:
     """Return what a check tested: its conditions, or the duration of a step without conditions, and the prediction."""
     outcomes: dict[str, Outcome] = {"holds": "failed", "does_not_hold": "passed", "untestable": "untestable"}
-    findings = [Finding(r.text, outcomes[r.status], f"the condition {r.sentence}") for r in check.conditions]
+    statements = [TestedStatement(r.text, outcomes[r.status], f"the condition {r.sentence}") for r in check.conditions]
     predicted = check.prediction
-    if not findings and (check.runs_a or predicted is None):
+    if not statements and (check.runs_a or predicted is None):
         verdicts: dict[str, Outcome] = {"slower": "failed", "untestable": "untestable"}
-        findings.append(Finding("duration of a step", verdicts.get(check.verdict, "passed"), check.sentence))
+        statements.append(TestedStatement("duration of a step", verdicts.get(check.verdict, "passed"), check.sentence))
     if predicted is not None:
         agreements: dict[str, Outcome] = {"below": "failed", "untestable": "untestable"}
-        findings.append(Finding("prediction", agreements.get(predicted.agreement, "passed"), predicted.sentence))
-    return findings
+        statements.append(
+            TestedStatement("prediction", agreements.get(predicted.agreement, "passed"), predicted.sentence)
+        )
+    return statements
 
 
 def format_github(check: Check, *, path: str) -> str:  # noqa: ARG001 - the same arguments for all reports
-    """Return workflow commands of GitHub Actions, which annotate the run: one line per finding.
+    """Return workflow commands of GitHub Actions, which annotate the run: one line per statement.
 
     Source: https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions
     """
     levels = {"failed": "error", "untestable": "error", "passed": "notice"}
     lines = []
-    for finding in list_findings(check):
-        title = _escape_github(f"{_TITLE}: {finding.outcome}").replace(":", "%3A").replace(",", "%2C")
-        lines.append(f"::{levels[finding.outcome]} title={title}::{_escape_github(finding.text)}\n")
+    for statement in list_statements(check):
+        title = _escape_github(f"{_TITLE}: {statement.outcome}").replace(":", "%3A").replace(",", "%2C")
+        lines.append(f"::{levels[statement.outcome]} title={title}::{_escape_github(statement.text)}\n")
     for row in _list_changed_rows(check)[:_MAX_ROWS]:
         if row.verdict == "slower":
             text = f"{row.level} {_shorten(row.name)}: {row.claim} ({row.interval})"
@@ -78,48 +80,48 @@ def _escape_github(text: str) -> str:
 
 
 def format_gitlab(check: Check, *, path: str) -> str:
-    """Return a code quality report of GitLab, as JSON: one issue per finding that is not passed.
+    """Return a code quality report of GitLab, as JSON: one issue per statement that is not passed.
 
     Source: https://docs.gitlab.com/ci/testing/code_quality/
     """
     severities = {"failed": "major", "untestable": "minor"}
     issues = [
         {
-            "description": f"{_TITLE}: {finding.outcome}: {_clean(finding.text)}",
+            "description": f"{_TITLE}: {statement.outcome}: {_clean(statement.text)}",
             "check_name": "tracekit-check",
             "fingerprint": hashlib.blake2b(
-                f"{path}\0{finding.name}".encode("utf-8", "surrogatepass"), digest_size=16
+                f"{path}\0{statement.name}".encode("utf-8", "surrogatepass"), digest_size=16
             ).hexdigest(),
-            "severity": severities[finding.outcome],
+            "severity": severities[statement.outcome],
             "location": {"path": _clean(path), "lines": {"begin": 1}},
         }
-        for finding in list_findings(check)
-        if finding.outcome != "passed"
+        for statement in list_statements(check)
+        if statement.outcome != "passed"
     ]
     return json.dumps(issues, indent=2, ensure_ascii=True) + "\n"
 
 
 def format_junit(check: Check, *, path: str) -> str:  # noqa: ARG001 - the same arguments for all reports
-    """Return the findings as JUnit XML: one test case per finding. An untestable one is an error, and never passed."""
-    findings = list_findings(check)
-    counts = {outcome: str(sum(f.outcome == outcome for f in findings)) for outcome in ("failed", "untestable")}
-    values = {"tests": str(len(findings)), "failures": counts["failed"], "errors": counts["untestable"]}
+    """Return the statements as JUnit XML: one test case per statement. An untestable one is an error, and never passed."""
+    statements = list_statements(check)
+    counts = {outcome: str(sum(f.outcome == outcome for f in statements)) for outcome in ("failed", "untestable")}
+    values = {"tests": str(len(statements)), "failures": counts["failed"], "errors": counts["untestable"]}
     suites = ET.Element("testsuites", {"name": _TITLE, **values})
     suite = ET.SubElement(suites, "testsuite", {"name": _TITLE, **values})
     elements = {"failed": "failure", "untestable": "error"}
-    for finding in findings:
-        case = ET.SubElement(suite, "testcase", {"classname": _TITLE, "name": _clean_xml(finding.name)})
-        text = _clean_xml(finding.text)
-        if finding.outcome == "passed":
+    for statement in statements:
+        case = ET.SubElement(suite, "testcase", {"classname": _TITLE, "name": _clean_xml(statement.name)})
+        text = _clean_xml(statement.text)
+        if statement.outcome == "passed":
             ET.SubElement(case, "system-out").text = text
         else:
-            ET.SubElement(case, elements[finding.outcome], {"message": text}).text = text
+            ET.SubElement(case, elements[statement.outcome], {"message": text}).text = text
     ET.indent(suites)
     return ET.tostring(suites, "unicode", xml_declaration=True) + "\n"
 
 
 def format_markdown(check: Check, *, path: str) -> str:  # noqa: ARG001 - the same arguments for all reports
-    """Return a summary for a pull request: the outcome, the findings, and a table of the changed rows."""
+    """Return a summary for a pull request: the outcome, the statements, and a table of the changed rows."""
     return "\n".join(_generate_markdown(check)) + "\n"
 
 
@@ -137,10 +139,10 @@ def _generate_markdown(check: Check) -> Iterator[str]:
     yield ""
     yield from _fence([check.sentence])
     yield ""
-    for finding in list_findings(check):
-        yield f"- **{finding.outcome}**: {_write_code(finding.name)}"
+    for statement in list_statements(check):
+        yield f"- **{statement.outcome}**: {_write_code(statement.name)}"
     yield ""
-    details = [f.text for f in list_findings(check) if f.text != check.sentence]
+    details = [f.text for f in list_statements(check) if f.text != check.sentence]
     if details or check.notes:
         yield from _fence([*details, *(f"note: {note}" for note in check.notes)])
         yield ""

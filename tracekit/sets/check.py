@@ -217,8 +217,8 @@ class GateKeeper:
         from tracekit.core.check import DEFAULT_KINDS
 
         required = (kind for condition in self.conditions for kind in condition.required_kinds)
-        kept = DEFAULT_KINDS if self.history is not None else ()
-        return tuple(dict.fromkeys(["iterations", *self.kinds, *required, *kept]))
+        default = DEFAULT_KINDS if self.history is not None else ()
+        return tuple(dict.fromkeys(["iterations", *self.kinds, *required, *default]))
 
     def check(self, a: Sequence[Summary] | None, b: Sequence[Summary]) -> Check:
         """Return the result of a check, and add its runs to the history.
