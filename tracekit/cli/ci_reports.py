@@ -102,7 +102,7 @@ def format_gitlab(check: Check, *, path: str) -> str:
 
 
 def format_junit(check: Check, *, path: str) -> str:  # noqa: ARG001 - the same arguments for all reports
-    """Return the statements as JUnit XML: one test case per statement. An untestable one is an error, and never passed."""
+    """Return the statements as JUnit XML, one test case each. An untestable one is an error, and never passed."""
     statements = list_statements(check)
     counts = {outcome: str(sum(f.outcome == outcome for f in statements)) for outcome in ("failed", "untestable")}
     values = {"tests": str(len(statements)), "failures": counts["failed"], "errors": counts["untestable"]}
