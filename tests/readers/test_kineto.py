@@ -258,7 +258,7 @@ def lengths(path: Path) -> list[int]:
 def test_what_is_cut_is_read_up_to_the_last_whole_event(tmp_path: Path, keep: float, packed: bool) -> None:
     whole = files.TRACE.read_bytes() if packed else gzip.decompress(files.TRACE.read_bytes())
     path = written(tmp_path, whole[: int(len(whole) * keep)], "cut.json.gz" if packed else "cut.json")
-    with pytest.warns(tk.TracekitWarning, match=r"is truncated .*: \d+ complete events were read"):
+    with pytest.warns(tk.TracekitWarning, match=r"is truncated .*: [\d,]+ complete events were read"):
         loaded = tk.load(path)
     with tk.load(files.TRACE) as complete:
         for name in ("kernels", "api_calls", "nvtx_ranges"):
@@ -310,7 +310,8 @@ def test_quotes_in_names_are_repaired(
         warnings.simplefilter("always")
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", *names, "last"]
-    message = f"{broken} names contained unescaped quotes and were repaired"
+    number, verb = ("1 name", "was") if broken == 1 else (f"{broken} names", "were")
+    message = f"{number} contained unescaped quotes and {verb} repaired"
     assert [str(w.message).partition(": ")[2] for w in caught] == ([message] if broken else [])
 
 
@@ -318,7 +319,7 @@ def test_an_event_that_is_invalid_after_its_name_was_repaired_is_left_out(tmp_pa
     broken = '{"ph": "X", "cat": "cpu_op", "name": "a"b", "s": "a"b", "pid": 1, "tid": 2, "ts": 1, "dur": 1}'
     path = written(tmp_path, trace([op("first"), broken, op("last")]))
     skipped = "1 event or metadata member is not valid JSON and was skipped"
-    with pytest.warns(tk.TracekitWarning, match="1 names contained"), pytest.warns(tk.TracekitWarning, match=skipped):
+    with pytest.warns(tk.TracekitWarning, match="1 name contained"), pytest.warns(tk.TracekitWarning, match=skipped):
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", "last"]
 
