@@ -574,7 +574,7 @@ class TestRefusals:
             (
                 "==ERROR== x\n",
                 errors.MissingTableError,
-                "ncu printed 1 messages (1 errors) and no table",
+                "ncu printed 1 message (1 error) and no table",
                 "run ncu with --csv, and let it finish",
             ),
             (
