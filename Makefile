@@ -14,7 +14,7 @@ setup: .venv/.ready
 	@echo "Installing tracekit in .venv ..."
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dask,view]' --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dask,mcp,view]' --group dev
 	@touch $@
 
 DEMO := fixtures/train_amp.nsys-rep

@@ -25,6 +25,7 @@ COMMANDS = {
     "diff": "Compare two captures: what is new, gone, faster or slower.",
     "formats": "List the formats that tracekit reads and writes.",
     "info": "Show the format, devices, time span and row counts of profiles.",
+    "mcp": "Answer the questions of assistants about captures (MCP).",
     "recipe": "Aggregate the profiles of several ranks, as nsys recipe does.",
     "redact": "Copy a profile without private values, or count them.",
     "rows": "Print the rows of a table.",
