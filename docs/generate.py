@@ -501,11 +501,24 @@ def _escape_markdown(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
+def mcp_tools() -> str:
+    """Return a table of the tools of the server for assistants."""
+    tree = ast.parse((ROOT / "tracekit" / "mcp" / "server.py").read_text("utf-8"))
+    tools = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "CaptureTools")
+    rows = []
+    for each in tools.body:
+        if isinstance(each, ast.AsyncFunctionDef) and not each.name.startswith("_"):
+            names = [a.arg for a in [*each.args.args, *each.args.kwonlyargs] if a.arg != "self"]
+            doc = (ast.get_docstring(each) or "").partition("\n")[0]
+            rows.append((f"`{each.name}`", _escape_markdown(doc), _code_list(names)))
+    return "\n".join(_grid(("tool", "answer", "arguments"), rows)) + "\n"
+
+
 _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
 _VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
 _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
 _WHY_GENERATORS = (why_parts, why_causes, why_changes, why_shares, why_scales, why_json)
-_ANSWER_GENERATORS = (answer_json, answer_scores, answer_marks, answer_causes)
+_ANSWER_GENERATORS = (mcp_tools, answer_json, answer_scores, answer_marks, answer_causes)
 _SERVING_GENERATORS = (kernel_categories, serving_annotations)
 _GENERATORS = (
     tables,

@@ -73,7 +73,12 @@ def run_query(
 
     if len(sql) > MAX_SQL:
         raise TracekitError(f"the query has more than {MAX_SQL:,} characters")
-    settings: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, "memory_limit": f"{max(memory_bytes >> 20, 64)}MiB"}
+    if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
+        raise TracekitError("the query contains a character that is not valid in SQL")
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        **_SETTINGS,
+        "memory_limit": f"{max(memory_bytes >> 20, 64)}MiB",
+    }
     with duckdb.connect(":memory:", config=settings) as database:
         for lock in _LOCKS:
             database.execute(lock)

@@ -311,6 +311,7 @@ CommandName: TypeAlias = Literal[
     "diff",
     "formats",
     "info",
+    "mcp",
     "recipe",
     "redact",
     "rows",
