@@ -270,6 +270,9 @@ def test_answers_mask_private_values_unless_asked(tmp_path: Path, private: bool)
             shown += json.dumps(caller.ask(tool, capture="run.pt.trace.json", **arguments), ensure_ascii=False)
         for sql in ("SELECT name FROM kernels", "SELECT name FROM nvtx_ranges", "SELECT upper(name) FROM kernels"):
             shown += json.dumps(caller.ask("query", capture="run.pt.trace.json", sql=sql))
+        for sql in ("SELECT * FROM duckdb_settings()", "SELECT reverse(value) FROM duckdb_settings()"):
+            answer = json.dumps(caller.ask("query", capture="run.pt.trace.json", sql=sql)["answer"]["results"])
+            assert not any(part in answer for part in (str(Path.cwd()), str(Path.cwd())[::-1]))
         shown += caller.fail("query", capture="run.pt.trace.json", sql="SELECT CAST(name AS INTEGER) FROM kernels")
     assert "gemm" in shown
     for secret in ("mirabella", "falcon", "a1B2a1B2", "MIRABELLA"):

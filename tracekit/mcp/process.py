@@ -53,7 +53,7 @@ class WorkerSettings:
     def to_message(self) -> dict[str, Any]:
         """Return the first message to a worker."""
         return {
-            "roots": [os.fspath(root) for root in self.roots],
+            "roots": [os.path.realpath(root) for root in self.roots],
             "key": self.key.hex(),
             "private": self.private,
             "query_seconds": self.seconds * _SHARE_OF_QUERY,
@@ -134,6 +134,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            cwd="/",  # the database would show the current folder
             env=memory.ALLOCATORS | os.environ,
         )
         assert self._process.stdin is not None  # noqa: S101 - a pipe

@@ -32,6 +32,9 @@ _SETTINGS = {
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
     "allow_unsigned_extensions": "false",
+    "extension_directory": "/",
+    "home_directory": "/",
+    "secret_directory": "/",
     "temp_directory": "",
     "threads": "2",
 }
