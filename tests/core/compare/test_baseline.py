@@ -180,3 +180,18 @@ def test_baselines_of_the_first_version_have_no_longest_event() -> None:
 def test_an_empty_summary() -> None:
     empty = Summary(pl.DataFrame(schema=compare.SAMPLES))
     assert baseline.decode_summary(baseline.encode_summary(empty)).samples.equals(empty.samples)
+
+
+def test_baselines_of_several_runs() -> None:
+    runs = [summary_of([("a", 0, 1, time)]) for time in (5, 7)]
+    value = json.loads(json.dumps(baseline.encode_runs(runs)))
+    assert value["version"] == 3
+    assert [read.samples.equals(run.samples) for read, run in zip(baseline.decode_runs(value), runs, strict=True)] == [
+        True,
+        True,
+    ]
+    (single,) = baseline.decode_runs(VALID)
+    assert single.samples.equals(baseline.decode_summary(VALID).samples)
+    for wrong in ({**value, "runs": []}, {**value, "runs": {}}, {**value, "runs": [VALID] * 1001}):
+        with pytest.raises(CorruptTraceError, match='"runs" in the baseline must be a list of 1 to 1,000 runs'):
+            baseline.decode_runs(wrong)

@@ -279,3 +279,13 @@ def test_a_pattern_has_to_match_a_name() -> None:
     )
     assert parse_condition("kernels[a] > 5%").compute_observed_value(diff) == -100
     assert parse_condition("kernels[b] > 5%").compute_observed_value(diff) == math.inf
+
+
+def test_results_state_the_value_or_the_reason() -> None:
+    diff = compare.compare(summary_of([("a", 0, 1, 100)]), summary_of([("a", 0, 1, 110)]), ["kernels"])
+    results = [parse_condition(text).evaluate(diff) for text in ("kernel_time > 5%", "kernel_time > 20%", "slower > 0")]
+    assert [result.status for result in results] == ["holds", "does_not_hold", "untestable"]
+    assert results[0].sentence == "kernel_time > 5% holds (the value is +10.00 %)"
+    assert results[1].sentence == "kernel_time > 20% does not hold (the value is +10.00 %)"
+    assert results[2].sentence.startswith("slower > 0 cannot be tested: slower counts significant rows, but ")
+    assert results[2].to_dict()["value"] == ""
