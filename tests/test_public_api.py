@@ -33,7 +33,6 @@ NAMES = [
     "Undecoded",
     "analyze",
     "answer",
-    "convert",
     "check",
     "convert",
     "diff",

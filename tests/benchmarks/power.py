@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tests.builders import training_runs
 from tests.builders.check_runs import make_runs
-from tracekit.core.check import Limits, check_runs, reduce_to_run
+from tracekit.core.check import CheckLimits, check_runs, reduce_to_run
 from tracekit.sets.comparison import Summarizer
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def measure_false_alarms(checks: int) -> Iterator[str]:
             for i in range(checks):
                 seed = i * 1000 + runs
                 a, b = (make_runs(runs, 2 * seed + s, kernels=KERNELS, tail=tail) for s in (0, 1))
-                verdicts = {row.verdict for row in check_runs(a, b, limits=Limits(min_change_percent=0)).rows}
+                verdicts = {row.verdict for row in check_runs(a, b, limits=CheckLimits(min_change_percent=0)).rows}
                 slower += "slower" in verdicts
                 faster += "faster" in verdicts
             name = "heavy tails" if tail else "normal"

@@ -37,17 +37,17 @@ def find_row_ids(
         One entry per row of the result: at most ``MAX_IDS`` ids in the order of the file, and the number of all rows.
         None for a row of the result to which no recorded row belongs.
     """
-    found: list[RowIds | None] = [None] * rows.height
+    matches: list[RowIds | None] = [None] * rows.height
     for reference in references:
         if not set(reference.on.values()) <= set(rows.columns):
             continue
-        missing = [i for i, each in enumerate(found) if each is None]
+        missing = [i for i, each in enumerate(matches) if each is None]
         if not missing:
             break
         for i, ids, count in _join(scan(reference.table), rows[missing], reference).iter_rows():
             (column,) = schemas.table(reference.table).key
-            found[missing[i]] = RowIds(reference.table, column, tuple(ids), count, rank)
-    return found
+            matches[missing[i]] = RowIds(reference.table, column, tuple(ids), count, rank)
+    return matches
 
 
 def _join(table: pl.LazyFrame, rows: pl.DataFrame, reference: RowReference) -> pl.DataFrame:
@@ -55,11 +55,11 @@ def _join(table: pl.LazyFrame, rows: pl.DataFrame, reference: RowReference) -> p
     (column,) = schemas.table(reference.table).key
     kinds = table.collect_schema()
     keys = list(reference.on)
-    wanted = rows.select(
+    sought = rows.select(
         pl.int_range(pl.len()).alias(_ROW),
         *(pl.col(field).cast(kinds[name], strict=False).alias(name) for name, field in reference.on.items()),
     )
-    listed = wanted.select(keys).unique()
+    listed = sought.select(keys).unique()
     recorded = (
         table.select(pl.col(column).alias(_ID), *keys)
         .join(listed.lazy(), on=keys, how="semi", nulls_equal=True)
@@ -67,5 +67,5 @@ def _join(table: pl.LazyFrame, rows: pl.DataFrame, reference: RowReference) -> p
         .agg(pl.col(_ID).sort().head(MAX_IDS).alias("ids"), pl.len().alias("count"))
         .collect()
     )
-    joined = wanted.join(recorded, on=keys, how="inner", nulls_equal=True, maintain_order="left")
+    joined = sought.join(recorded, on=keys, how="inner", nulls_equal=True, maintain_order="left")
     return joined.select(_ROW, "ids", "count")

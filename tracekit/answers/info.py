@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     TraceOrSet: TypeAlias = Trace | TraceSet
 
-Rows: TypeAlias = dict[str, list[dict[str, Any]]]
+RowsByTable: TypeAlias = dict[str, list[dict[str, Any]]]
 _DEVICE = ("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
 
 
-def collect_rows(traces: TraceOrSet) -> Rows:
+def collect_rows(traces: TraceOrSet) -> RowsByTable:
     """Return the rows of each table of the method ``info``, by name. Those of a set state the rank."""
     if isinstance(traces, Trace):
         return _collect_rows_of_trace(traces)
@@ -25,15 +25,15 @@ def collect_rows(traces: TraceOrSet) -> Rows:
     return _merge((member.rank, rows) for member, rows in results if not isinstance(rows, Exception))
 
 
-def _merge(by_rank: Iterable[tuple[int, Rows]]) -> Rows:
-    merged: Rows = {}
+def _merge(by_rank: Iterable[tuple[int, RowsByTable]]) -> RowsByTable:
+    merged: RowsByTable = {}
     for rank, rows in by_rank:
         for name, each in rows.items():
             merged.setdefault(name, []).extend({**row, "rank": rank} for row in each)
     return merged
 
 
-def _collect_rows_of_trace(trace: Trace) -> Rows:
+def _collect_rows_of_trace(trace: Trace) -> RowsByTable:
     span = trace.span()
     properties = {"format": trace.format, **trace.info}
     if span is not None:

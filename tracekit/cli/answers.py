@@ -66,7 +66,7 @@ def _parse_step_time(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Question:
+class StepQuestion:
     """The inputs and options of a command that prints an answer about steps."""
 
     paths: tuple[CapturePath, ...]
@@ -115,13 +115,13 @@ class Question:
 def read_scope() -> dict[str, Any]:
     """Return the values of the options of the current command that restrict what is asked, by name of the option."""
     context = click.get_current_context()
-    given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    sources = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     values = {
         parameter.opts[-1].removeprefix("--"): context.params.get(parameter.name or "")
         for parameter in context.command.params
         if isinstance(parameter, click.Option)
         and parameter.name not in _NO_SCOPE
-        and context.get_parameter_source(parameter.name or "") in given
+        and context.get_parameter_source(parameter.name or "") in sources
     }
     return {name: _convert_to_json(value) for name, value in values.items() if value not in (None, ())}
 
@@ -148,7 +148,7 @@ def _list_recorded_warnings(trace: TraceOrSet) -> list[str]:
 def answer_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a command that prints an answer about steps.
 
-    The command receives ``question``, a ``Question``.
+    The command receives ``question``, a ``StepQuestion``.
     """
     options = (
         click.option(
@@ -172,7 +172,7 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run_with_question(**arguments: Any) -> None:
-        values = {name: arguments.pop(name) for name in (field.name for field in fields(Question))}
-        command(question=Question(**values), **arguments)
+        values = {name: arguments.pop(name) for name in (field.name for field in fields(StepQuestion))}
+        command(question=StepQuestion(**values), **arguments)
 
     return add_options(options, run_with_question)

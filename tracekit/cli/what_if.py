@@ -14,7 +14,7 @@ from tracekit.text import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.cli.answers import Question
+    from tracekit.cli.answers import StepQuestion
     from tracekit.core.diagnosis import WhatIf
     from tracekit.core.diagnosis.what_if import EditMatch
 
@@ -32,7 +32,7 @@ _SAME = 0.005
     help="What to change, such as 'kernel *gemm* x0.5'. Can be repeated.",
 )
 @answer_options
-def what_if_command(*, edits: tuple[str, ...], question: Question) -> None:
+def what_if_command(*, edits: tuple[str, ...], question: StepQuestion) -> None:
     """Predict how long a step would take after edits, by a replay of the events of the steady steps.
 
     An edit consists of a selector and an action. Selectors are `kernel PATTERN`, `range PATTERN`, `call PATTERN`,

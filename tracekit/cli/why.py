@@ -14,7 +14,7 @@ from tracekit.text.explanations import REST
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.cli.answers import Question
+    from tracekit.cli.answers import StepQuestion
     from tracekit.text.explanations import Explanation, LedgerRow
 
 _BAR_CHARS = 24
@@ -24,7 +24,7 @@ _INDENT = "     "
 @click.command("why")
 @inputs_argument
 @answer_options
-def why_command(*, question: Question) -> None:
+def why_command(*, question: StepQuestion) -> None:
     """Explain why a step is slow: where its time goes, the causes, and what each cure would save.
 
     The ledger divides the time of the steady steps, so that each nanosecond is counted once. At most five causes

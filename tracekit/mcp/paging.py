@@ -115,7 +115,7 @@ def _cut_lists(value: Json, size: int, path: Path, omissions: list[Omission], *,
     if not isinstance(value, (list, dict)):
         return value
     is_cut = cuts_objects or (isinstance(value, list) and not (path and path[-1] in _WHOLE_LISTS))
-    kept: list[tuple[str | int, Json]] = []
+    shown: list[tuple[str | int, Json]] = []
     total = 2
     items = enumerate(value) if isinstance(value, list) else value.items()
     for key, each in items:
@@ -123,11 +123,11 @@ def _cut_lists(value: Json, size: int, path: Path, omissions: list[Omission], *,
         item = _cut_lists(each, size, (*path, key), below, cuts_objects=cuts_objects)
         total += measure(item) + (len(json.dumps(key)) + 2 if isinstance(value, dict) else 1)
         if is_cut and total > size:
-            omissions.append(Omission(path, len(kept), len(value)))
+            omissions.append(Omission(path, len(shown), len(value)))
             break
-        kept.append((key, item))
+        shown.append((key, item))
         omissions.extend(below)
-    return [each for _, each in kept] if isinstance(value, list) else dict(kept)
+    return [each for _, each in shown] if isinstance(value, list) else dict(shown)
 
 
 @dataclass(slots=True)
@@ -176,19 +176,19 @@ class PageStore:
         limit = self._limit - len(format_path(first.path)) - _OVERHEAD
         is_list = isinstance(value, list)
         items = list(enumerate(value)) if is_list else list(value.items())
-        kept: list[tuple[str | int, Json]] = []
+        shown: list[tuple[str | int, Json]] = []
         omissions: list[Omission] = []
         total, stop = 0, first.start
         for key, each in items[first.start : first.stop]:
             size = measure(each) + len(json.dumps(key)) + 3
-            if kept and total + size > limit:
+            if shown and total + size > limit:
                 break
             item, below = (each, []) if size <= limit else cut(each, limit - len(json.dumps(key)), (*first.path, key))
-            kept.append((key, item))
+            shown.append((key, item))
             omissions += below
             total, stop = total + size, stop + 1
         rest = [*omissions, *([Omission(first.path, stop, first.stop)] if stop < first.stop else [])]
-        return [each for _, each in kept] if is_list else dict(kept), rest
+        return [each for _, each in shown] if is_list else dict(shown), rest
 
     def _describe(self, answer: Json, omissions: list[Omission]) -> dict[str, Json]:
         """Return what a page states about the pages after it."""

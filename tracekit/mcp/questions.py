@@ -240,10 +240,10 @@ class Questioner:
                 f"table {table!r} has no column {key!r} of ids", hint=create_choices_hint("columns", integers, str(key))
             )
         with collect_warnings() as texts:
-            kept = frame.filter(pl.col(key).cast(pl.Int64, strict=False).is_in(arguments["ids"]))
+            selection = frame.filter(pl.col(key).cast(pl.Int64, strict=False).is_in(arguments["ids"]))
             if arguments.get("rank") is not None and RANK in columns:
-                kept = kept.filter(pl.col(RANK) == arguments["rank"])
-            rows = _select_columns(kept, arguments.get("columns"), table).collect()
+                selection = selection.filter(pl.col(RANK) == arguments["rank"])
+            rows = _select_columns(selection, arguments.get("columns"), table).collect()
             absences = explain_missing_rows(traces, table) if traces.count(table) == 0 else []
             result = build_table(
                 table, table, rows.head(arguments["limit"]), [*schema], absences=absences, row_count=rows.height
@@ -298,9 +298,11 @@ def _find_column(table: AnswerTable, name: str) -> int:
 def _select_step(table: AnswerTable, step: int) -> AnswerTable:
     """Return the rows of a table that are about one step."""
     index = _find_column(table, _STEP)
-    kept = [number for number, row in enumerate(table.rows) if row[index] == step]
-    evidence = tuple(table.evidence[number] for number in kept) if table.evidence else ()
-    return replace(table, rows=tuple(table.rows[number] for number in kept), row_count=len(kept), evidence=evidence)
+    selection = [number for number, row in enumerate(table.rows) if row[index] == step]
+    evidence = tuple(table.evidence[number] for number in selection) if table.evidence else ()
+    return replace(
+        table, rows=tuple(table.rows[number] for number in selection), row_count=len(selection), evidence=evidence
+    )
 
 
 def _select_columns(frame: pl.LazyFrame, names: Sequence[str] | None, table: str) -> pl.LazyFrame:

@@ -36,7 +36,7 @@ MAX_ARGUMENTS = 200_000
 _INT64 = 2**63 - 1
 _MAX_ERROR = 2000
 
-Capture = Annotated[
+CapturePath = Annotated[
     str,
     Field(
         description="Path of a capture as list_captures returns it, or of a folder with the captures of a job.",
@@ -44,7 +44,7 @@ Capture = Annotated[
         max_length=4096,
     ),
 ]
-Rows = Annotated[int, Field(description="Maximum number of rows of each table.", ge=1, le=10_000)]
+RowLimit = Annotated[int, Field(description="Maximum number of rows of each table.", ge=1, le=10_000)]
 StepTime = Annotated[
     int | None,
     Field(description="Duration of a step without the profiler in ns. It narrows predictions.", ge=1, le=_INT64),
@@ -120,11 +120,11 @@ class CaptureTools:
         """List the captures in the allowed folders, with their formats and sizes. Start here."""
         return await self._ask("list_captures", name_contains=name_contains)
 
-    async def open_capture(self, capture: Capture) -> Reply:
+    async def open_capture(self, capture: CapturePath) -> Reply:
         """Describe what a capture contains: profiler, GPUs, steps, rows of each table, and what is not decoded."""
         return await self._ask("open_capture", capture=capture)
 
-    async def explain_slow_step(self, capture: Capture, step_time_ns: StepTime = None) -> Reply:
+    async def explain_slow_step(self, capture: CapturePath, step_time_ns: StepTime = None) -> Reply:
         """Explain why the steps of a run take as long as they do.
 
         The answer has a ledger in which each nanosecond of a step is counted once, the causes of lost time with
@@ -134,7 +134,7 @@ class CaptureTools:
 
     async def predict(
         self,
-        capture: Capture,
+        capture: CapturePath,
         edits: Annotated[
             list[Annotated[str, Field(min_length=1, max_length=1000)]],
             Field(
@@ -151,20 +151,20 @@ class CaptureTools:
 
     async def compare(
         self,
-        a: Capture,
-        b: Capture,
+        a: CapturePath,
+        b: CapturePath,
         by: Annotated[
             list[Name] | None,
             Field(description="Kinds of rows to compare, such as kernels or iterations.", max_length=20),
         ] = None,
-        limit: Rows = 20,
+        limit: RowLimit = 20,
     ) -> Reply:
         """Compare two captures or folders of captures: what is new, gone, faster or slower in b than in a."""
         return await self._ask("compare", a=a, b=b, by=by, limit=limit)
 
     async def explain_step(
         self,
-        capture: Capture,
+        capture: CapturePath,
         step: Annotated[
             int | None,
             Field(
@@ -179,12 +179,12 @@ class CaptureTools:
 
     async def top_work(
         self,
-        capture: Capture,
+        capture: CapturePath,
         by: Annotated[
             Literal["kernel", "op", "range", "category", "api", "memory", "layer"],
             Field(description="What to sum the time by."),
         ] = "kernel",
-        limit: Rows = 20,
+        limit: RowLimit = 20,
     ) -> Reply:
         """Sum the time by kernel, op, NVTX range, category of kernels, API function, memory operation or layer."""
         return await self._ask("top_work", capture=capture, by=by, limit=limit)
@@ -192,7 +192,7 @@ class CaptureTools:
     async def timeline_slice(
         self,
         *,
-        capture: Capture,
+        capture: CapturePath,
         start_ns: Time,
         end_ns: Time,
         tables: Annotated[
@@ -201,7 +201,7 @@ class CaptureTools:
         min_duration_ns: Annotated[
             int | None, Field(description="List only rows of at least this duration.", ge=0, le=_INT64)
         ] = None,
-        limit: Rows = 100,
+        limit: RowLimit = 100,
     ) -> Reply:
         """List what ran between two times, the longest first, and how many rows there are."""
         return await self._ask(
@@ -217,7 +217,7 @@ class CaptureTools:
     async def look_up_rows(
         self,
         *,
-        capture: Capture,
+        capture: CapturePath,
         table: Table,
         ids: Annotated[
             list[Annotated[int, Field(ge=-_INT64, le=_INT64)]],
@@ -230,7 +230,7 @@ class CaptureTools:
             list[Name] | None, Field(description="Columns to return. By default, all columns.", max_length=100)
         ] = None,
         rank: Annotated[int | None, Field(description="Rank of the capture with the rows.", ge=0, le=_INT64)] = None,
-        limit: Rows = 1000,
+        limit: RowLimit = 1000,
     ) -> Reply:
         """Return the recorded rows of a table with the given ids: the evidence of an answer."""
         return await self._ask(
@@ -246,7 +246,7 @@ class CaptureTools:
 
     async def query(
         self,
-        capture: Capture,
+        capture: CapturePath,
         sql: Annotated[
             str,
             Field(
@@ -262,7 +262,7 @@ class CaptureTools:
 
     async def run_analysis(
         self,
-        capture: Capture,
+        capture: CapturePath,
         name: Annotated[
             str, Field(description="Name of a report, rule or recipe; tracekit://analyses lists them.", max_length=200)
         ],
@@ -270,14 +270,14 @@ class CaptureTools:
         options: Annotated[
             dict[Name, bool | int | str] | None, Field(description="Values of options, by name.", max_length=20)
         ] = None,
-        limit: Rows = 50,
+        limit: RowLimit = 50,
     ) -> Reply:
         """Run a named report, a rule that finds problems, or a recipe that compares ranks."""
         return await self._ask("run_analysis", capture=capture, name=name, kind=kind, options=options, limit=limit)
 
     async def how_to_record(
         self,
-        capture: Capture,
+        capture: CapturePath,
         tables: Annotated[
             list[Name] | None, Field(description="Names of tables. By default, those of most use.", max_length=100)
         ] = None,

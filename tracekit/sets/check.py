@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tracekit.core.check import Check, Limits, PredictedSaving
+    from tracekit.core.check import Check, CheckLimits, PredictedSaving
     from tracekit.core.compare import Condition, Summary
     from tracekit.sets.comparison import Side
 
@@ -166,7 +166,7 @@ class GateKeeper:
 
     kinds: tuple[str, ...]
     conditions: tuple[Condition, ...]
-    limits: Limits
+    limits: CheckLimits
     history: str | os.PathLike[str] | None = None
     prediction: PredictedSaving | None = None
 
@@ -198,7 +198,7 @@ class GateKeeper:
             TracekitError: A limit is out of range.
         """
         from tracekit.core import compare
-        from tracekit.core.check import DEFAULT_KINDS, Limits
+        from tracekit.core.check import DEFAULT_KINDS, CheckLimits
 
         chosen = tuple(DEFAULT_KINDS if kinds is None else dict.fromkeys(kinds))
         compare.check_kinds(chosen)
@@ -206,7 +206,7 @@ class GateKeeper:
         return cls(
             chosen,
             tuple(map(compare.parse_condition, conditions)),
-            Limits(**{name: value for name, value in limits.items() if value is not None}),
+            CheckLimits(**{name: value for name, value in limits.items() if value is not None}),
             history,
             prediction,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 from tests.builders.check_runs import FACTS, STEP_NS, make_run, make_runs
-from tracekit.core.check import Check, CheckRow, Limits, check_runs, compute_run_id, reduce_to_run
+from tracekit.core.check import Check, CheckLimits, CheckRow, check_runs, compute_run_id, reduce_to_run
 from tracekit.core.check.result import _format_bound
 from tracekit.core.compare import SAMPLES, Summary, parse_condition
 from tracekit.core.compare.summary import DURATION
@@ -103,7 +103,7 @@ def test_noise_that_hides_a_change_is_untestable() -> None:
     assert "so much from one another that an increase of 10 % may not be shown" in result.reason
     assert [r.status for r in result.conditions] == ["untestable"] * 3
     assert "differences between runs hide changes of up to" in result.conditions[0].reason
-    assert check(a, b, limits=Limits(resolution_percent=1000)).verdict == "same"
+    assert check(a, b, limits=CheckLimits(resolution_percent=1000)).verdict == "same"
 
 
 @pytest.mark.parametrize(
@@ -239,14 +239,14 @@ def test_gpus_of_different_makers() -> None:
 @pytest.mark.parametrize("limits", [{"alpha": 0.0}, {"alpha": 0.5}, {"alpha": math.nan}])
 def test_wrong_alpha(limits: dict[str, float]) -> None:
     with pytest.raises(TracekitError, match=r"alpha is .*, but it must be between 0 and 0\.5"):
-        Limits(**limits)
+        CheckLimits(**limits)
 
 
 @pytest.mark.parametrize("name", ["min_change", "resolution"])
 @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
 def test_wrong_limits(name: str, value: float) -> None:
     with pytest.raises(TracekitError, match=f"{name} is {value}, but it must be 0 or more"):
-        Limits(**{f"{name}_percent": value})
+        CheckLimits(**{f"{name}_percent": value})
 
 
 def test_a_run_has_one_unit_and_an_id() -> None:

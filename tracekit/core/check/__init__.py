@@ -12,7 +12,7 @@ from tracekit.core.check.gate import (
     DEFAULT_KINDS,
     DEFAULT_MIN_CHANGE,
     DEFAULT_RESOLUTION,
-    Limits,
+    CheckLimits,
     check_runs,
 )
 from tracekit.core.check.prediction import PredictedSaving, PredictionResult, parse_prediction
@@ -25,8 +25,8 @@ __all__ = [
     "DEFAULT_MIN_CHANGE",
     "DEFAULT_RESOLUTION",
     "Check",
+    "CheckLimits",
     "CheckRow",
-    "Limits",
     "PredictedSaving",
     "PredictionResult",
     "check_runs",

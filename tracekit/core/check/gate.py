@@ -75,7 +75,7 @@ _ORDER = {"slower": 0, "faster": 1, "same": 2, "untestable": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CheckLimits:
     """The limits of a check.
 
     Attributes:
@@ -107,7 +107,7 @@ def check_runs(
     *,
     kinds: Sequence[str] = DEFAULT_KINDS,
     conditions: Sequence[Condition] = (),
-    limits: Limits | None = None,
+    limits: CheckLimits | None = None,
     earlier: Sequence[Sequence[Summary]] = (),
     prediction: PredictedSaving | None = None,
 ) -> Check:
@@ -126,7 +126,7 @@ def check_runs(
     metrics = [c for c in conditions if not c.counts_rows and _has_values(c, a) and _has_values(c, b)]
     known = [group for group in earlier if all(_has_values(condition, group) for condition in metrics)]
     sides = _Sides.create(a, b, known)
-    return _Gate(sides, tuple(kinds), tuple(conditions), limits or Limits()).check(prediction)
+    return _Gate(sides, tuple(kinds), tuple(conditions), limits or CheckLimits()).check(prediction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class _Gate:
     sides: _Sides
     kinds: tuple[str, ...]
     conditions: tuple[Condition, ...]
-    limits: Limits
+    limits: CheckLimits
 
     def check(self, prediction: PredictedSaving | None) -> Check:
         """Return the result of the check."""

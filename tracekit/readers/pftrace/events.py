@@ -160,7 +160,7 @@ class TrackNumbers:
         return number
 
 
-def _is_local(columns: Mapping[int, tuple[Int64Array, Mask]]) -> Mask:
+def _find_local(columns: Mapping[int, tuple[Int64Array, Mask]]) -> Mask:
     """Return a mask of the asynchronous events whose ids belong to a process."""
     mask: Mask = columns[_LOCAL_ID][1] & ~columns[_GLOBAL_ID][1] & ~columns[_UNSCOPED_ID][1]
     return mask
@@ -364,7 +364,7 @@ class TrackEventDecoder:
                     self._number_texts(scopes[rows]),
                     self._number_texts(categories),
                     np.where(_HAS_NAME[phases[rows]], self._number_texts(of_events.names), UNKNOWN),
-                    np.where(_is_local(columns)[rows], of_events.tracks, UNKNOWN),
+                    np.where(_find_local(columns)[rows], of_events.tracks, UNKNOWN),
                 ),
                 axis=1,
             )

@@ -76,8 +76,8 @@ class TextPool:
         texts: list[str] = []
         for begin, stop in itertools.pairwise(edges):
             part = int(parts[begin])
-            taken = self._parts[first + part].take(build_number_array(numbers[begin:stop] - starts[part]))
-            texts.extend(taken.to_pylist())
+            part_texts = self._parts[first + part].take(build_number_array(numbers[begin:stop] - starts[part]))
+            texts.extend(part_texts.to_pylist())
         return [texts[place] for place in inverse.tolist()]
 
     def get_columns(self) -> TraceStrings:

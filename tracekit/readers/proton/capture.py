@@ -11,7 +11,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.proton.tree import DEVICE, MAX_DEVICE, Row, TreeBuilder, read_integer
+from tracekit.readers.proton.tree import DEVICE, MAX_DEVICE, TreeBuilder, TreeRow, read_integer
 from tracekit.registry.interface import Capture
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class ProtonCapture(Capture):
         Raises:
             Damage: The document is not the tree of a profile.
         """
-        if not isinstance(document, list) or not document or not isinstance(document[0], Row):
+        if not isinstance(document, list) or not document or not isinstance(document[0], TreeRow):
             raise Damage("expected a list with the tree and the devices")
-        if any(isinstance(each, Row) for each in document[1:]):
+        if any(isinstance(each, TreeRow) for each in document[1:]):
             raise Damage("the file has several trees, but tracekit reads one")
         self._undecoded = {"values of other metrics": builder.other_metrics} if builder.other_metrics else {}
         devices = [each for described in document[1:] for each in _list_devices(described)]

@@ -28,7 +28,7 @@ _FOLDER = re.compile(r"/|[A-Za-z]:[/\\]")
 _MISSING = -1
 
 
-class Row(int):
+class TreeRow(int):
     """The number of a function or scope, in the order in which the ends of their JSON objects follow."""
 
 
@@ -81,7 +81,7 @@ class TreeBuilder:
         row = len(self._codes)
         size = 1
         for child in children:
-            if type(child) is not Row:
+            if type(child) is not TreeRow:
                 raise Damage("a function in the tree has no name or no children")
             self._parents[child] = row
             size += self._sizes[child]
@@ -91,9 +91,9 @@ class TreeBuilder:
         self._add_metrics(metrics)
         if name == _ROOT and not any(isinstance(v, int | float) and v for v in metrics.values()):
             self._roots_without_values.add(row)
-        return Row(row)
+        return TreeRow(row)
 
-    def build_totals(self, root: Row, budget: Budget) -> dict[str, pa.Array]:
+    def build_totals(self, root: TreeRow, budget: Budget) -> dict[str, pa.Array]:
         """Return the columns of ``activity_totals`` with the functions and scopes below a root, parents first.
 
         Raises:

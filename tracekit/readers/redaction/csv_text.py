@@ -35,7 +35,7 @@ NAMES_OF_SECRETS = re.compile(
 _MAX_CACHED_CELLS = 1 << 15
 
 
-class Cells(NamedTuple):
+class CellPlaces(NamedTuple):
     """The cells of a section of CSV, with their quotes.
 
     Attributes:
@@ -66,7 +66,7 @@ def read_rows(read: Callable[[], bytes]) -> Iterator[bytes]:
         yield pending
 
 
-def locate_cells(data: bytes, column_count: int | None = None) -> Cells:
+def locate_cells(data: bytes, column_count: int | None = None) -> CellPlaces:
     """Locate the cells of a section of CSV that begins at the beginning of a row.
 
     Args:
@@ -89,11 +89,11 @@ def locate_cells(data: bytes, column_count: int | None = None) -> Cells:
     firsts = np.flatnonzero(begins_row)
     columns = np.arange(len(starts)) - np.repeat(firsts, np.diff(np.append(firsts, len(starts))))
     if column_count is None or not (columns >= column_count).any():
-        return Cells(starts, ends_of_cells, columns)
+        return CellPlaces(starts, ends_of_cells, columns)
     row_ends = np.repeat(ends_of_cells[np.append(firsts[1:], len(starts)) - 1], np.diff(np.append(firsts, len(starts))))
     ends_of_cells = np.where(columns == column_count - 1, row_ends, ends_of_cells)
-    kept = columns < column_count
-    return Cells(starts[kept], ends_of_cells[kept], columns[kept])
+    is_declared = columns < column_count
+    return CellPlaces(starts[is_declared], ends_of_cells[is_declared], columns[is_declared])
 
 
 class CsvRedactor:
@@ -212,7 +212,7 @@ def _find_private_columns(columns: Sequence[bytes]) -> dict[int, str]:
     return {nth: kind for nth, kind in kinds if kind is not None}
 
 
-def _find_cells(cells: Cells, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
+def _find_cells(cells: CellPlaces, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
     """Return the ascending numbers of the cells that overlap any of the given intervals."""
     firsts = np.searchsorted(cells.ends, np.array(starts, np.int64), side="right")
     stops = np.maximum(np.searchsorted(cells.starts, np.array(ends, np.int64), side="left"), firsts + 1)
@@ -222,7 +222,7 @@ def _find_cells(cells: Cells, starts: Sequence[int], ends: Sequence[int]) -> lis
     return sorted(numbers)
 
 
-def _find_cells_with_doubled_quotes(data: bytes, cells: Cells) -> list[int]:
+def _find_cells_with_doubled_quotes(data: bytes, cells: CellPlaces) -> list[int]:
     """Return the numbers of the cells with doubled quotes, which must be decoded before they can be searched."""
     is_quote = np.frombuffer(data, np.uint8) == _QUOTE
     doubled = np.flatnonzero(is_quote[:-1] & is_quote[1:])

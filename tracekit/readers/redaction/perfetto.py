@@ -341,8 +341,8 @@ class _TraceRedactor:
         for _ in range(_MAX_DEPTH):
             if not len(starts):
                 return
-            wanted = {form.name} | ({form.name_iid, _NESTED} if form.name_iid is not None else set())
-            fields = decode(batch.buffer, starts, stops, wanted)
+            numbers = {form.name} | ({form.name_iid, _NESTED} if form.name_iid is not None else set())
+            fields = decode(batch.buffer, starts, stops, numbers)
             codes = self._classify(read_strings(batch.buffer, fields.get(form.name), len(starts)))
             if form.name_iid is not None:
                 ids, has_id = read_integers(fields, form.name_iid, len(starts))
