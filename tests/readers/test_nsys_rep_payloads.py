@@ -54,7 +54,7 @@ def told(capture: str) -> dict[int, tuple[str, str | None, Any, Any, str | None]
     return found
 
 
-@pytest.mark.filterwarnings("ignore:.*(?:is|are) not UTF-8:tracekit.errors.TracekitWarning")
+@pytest.mark.filterwarnings("ignore:.*(is|are) not UTF-8:tracekit.errors.TracekitWarning")
 @pytest.mark.parametrize("capture", CAPTURED)
 def test_texts_are_those_of_nsys(capture: str) -> None:
     truth = json.loads((FOLDER / f"{capture}.json").read_text("utf-8"))
@@ -71,7 +71,7 @@ def test_texts_are_those_of_nsys(capture: str) -> None:
     assert same == {"every_type": 237, "nccl": 4, "xla": 43}[capture]
 
 
-@pytest.mark.filterwarnings("ignore:.*(?:is|are) not UTF-8:tracekit.errors.TracekitWarning")
+@pytest.mark.filterwarnings("ignore:.*(is|are) not UTF-8:tracekit.errors.TracekitWarning")
 def test_where_nsys_has_no_text_there_are_the_bytes() -> None:
     truth = json.loads((FOLDER / "every_type.json").read_text("utf-8"))
     mine = told("every_type")
