@@ -120,7 +120,7 @@ JOBS = [
     ),
 ]
 MAKERS = [Job(f"makers: {makers.title(module)}", partial(makers.measure, module, OUT)) for module in makers.MODULES]
-"""These take half an hour together. Like PLANTED, they run only if they are named, as with JOB=makers."""
+"""These take many minutes together. Like PLANTED, they run only if they are named, as with JOB=makers."""
 VIEWER = "viewer: time to the verdict, weight of pages, memory"
 GROWTH = "growth: time and memory of each command by number of events"
 PLANTED = "diff: kernels that became slower"
