@@ -25,7 +25,9 @@ from tracekit.core.diagnosis.recording import find_command
 )
 def test_the_profiler_of_the_capture_records_more(tool: str | None, table: str, command: str) -> None:
     info = pl.LazyFrame({"name": ["os", "tool"], "value": ["Linux", tool]}, {"name": pl.String, "value": pl.String})
-    assert find_command(lambda _: info, table, "nsys profile --sample") == command
+    devices = pl.LazyFrame(schema=schemas.polars_schema(schemas.table("devices")))
+    tables = {"capture_info": info, "devices": devices}
+    assert find_command(tables.__getitem__, table, "nsys profile --sample") == command
 
 
 def test_every_declared_format_and_table_exists() -> None:
