@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 PRINT_AGAIN = "print it again: nvprof --csv --print-gpu-trace -i FILE"
 _PROCESS = re.compile(rb"^==(\d{1,18})== ", re.MULTILINE)
 _TITLE = re.compile(rb"^==[^\n]{0,40}== ([A-Za-z ]{1,60}):", re.MULTILINE)
-_CHUNK_BYTES = 1 << 22
 _END = re.compile(rb"^==", re.MULTILINE)
 """What follows a table: a line that nvprof begins with ``==``."""
 _OTHER_LINE = re.compile(rb"^(?!==|\s*$)", re.MULTILINE)
-_MAX_TABLES, _MAX_COLUMNS, _CELL_BYTES = 512, 32, 24
+_MAX_TABLES, _MAX_COLUMNS, _CELL_BYTES, _CHUNK_BYTES = 512, 32, 24, 1 << 22
 _TIME_UNITS = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 _SIZE_UNITS = {unit: float(1 << 10 * n) for n, unit in enumerate(("B", "KB", "MB", "GB", "TB"))}
 _CELL, _CORRELATION = r"^\s*([-+.\deE]+?)\s*([A-Za-z%]*)\s*$", r" \[(\d+)\]\)?$"
@@ -55,10 +54,8 @@ _NUMBERS = {
 _SMALL = [*list(_NUMBERS)[:7], "static_shared_memory_bytes", "dynamic_shared_memory_bytes"]
 _MEMORY = {"src_memory_kind": "SrcMemType", "dst_memory_kind": "DstMemType"}
 _TIMES = ("Start", "Duration", "Correlation_ID")
-_FACTORS = {
-    **dict.fromkeys(("Start", "Duration", "Time", "Min", "Max"), _TIME_UNITS),
-    **dict.fromkeys(("Size", "Static SMem", "Dynamic SMem"), _SIZE_UNITS),
-}
+_FACTORS = dict.fromkeys(("Start", "Duration", "Time", "Min", "Max"), _TIME_UNITS)
+_FACTORS |= dict.fromkeys(("Size", "Static SMem", "Dynamic SMem"), _SIZE_UNITS)
 """The units of columns. Numbers in other columns have none."""
 _READ_AS_NUMBERS = {*_TIMES, *_FACTORS, *_NUMBERS.values(), "Calls"}
 _DEVICES = {"device_id": "Device", "src_device_id": "Src Dev", "dst_device_id": "Dst Dev"}
@@ -239,9 +236,8 @@ def _convert_numbers(table: PrintedTable, names: Sequence[str]) -> dict[str, pl.
             is_valid &= (number >= 0) & (number == number.round())
         is_wrong = cells.is_not_null() & ~is_valid.fill_null(value=False)
         if is_wrong.any():
-            raise Damage(
-                f"{str(cells.filter(is_wrong)[0])[:40]!r} in the column {name} is not a number with a known unit"
-            )
+            cell = str(cells.filter(is_wrong)[0])[:40]
+            raise Damage(f"{cell!r} in the column {name} is not a number with a known unit")
         values[name] = number
     return values
 
@@ -268,10 +264,8 @@ def _describe_names(cells: pl.Series) -> pl.DataFrame:
     distinct = cells.unique().to_frame("cell")
     name = pl.col("cell").str.replace(_CORRELATION, "")
     unified = pl.when(name.str.starts_with("[Unified")).then(pl.lit("Unified ")).otherwise(pl.lit(""))
-    sides = (
-        name.str.extract(r"([HDAP])to([HDAP])\]$", n).replace_strict(_SIDES, default=None, return_dtype=pl.String)
-        for n in (1, 2)
-    )
+    letters = (name.str.extract(r"([HDAP])to([HDAP])\]$", n) for n in (1, 2))
+    sides = (each.replace_strict(_SIDES, default=None, return_dtype=pl.String) for each in letters)
     described = distinct.select(
         "cell",
         name=name,
@@ -309,11 +303,8 @@ def _build_totals(table: PrintedTable) -> pl.DataFrame:
 
 def _number_rows(name: str, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the rows of several tables with their numbers, those of traces in the order of their starts."""
-    frame = (
-        pl.concat(frames, how="diagonal_relaxed")
-        if frames
-        else pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
-    )
+    empty = pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
+    frame = pl.concat([*frames, empty], how="diagonal_relaxed")
     if name in _KEYS and not frame["start_ns"].is_sorted():
         frame = frame.sort("start_ns", maintain_order=True)
     return frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(_KEYS.get(name, "activity_total_id")))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.readers.common.damage import convert_damage
+from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.encodings import convert_to_utf8
-from tracekit.readers.nvprof_csv.tables import locate_tables
+from tracekit.readers.nvprof_csv import HEADER
 from tracekit.readers.redaction.csv_text import CsvRedactor, split_header
 from tracekit.readers.redaction.patterns import COMMAND, OUTPUT
 from tracekit.readers.redaction.state import Redaction
@@ -22,6 +22,9 @@ _LINE = re.compile(rb"[^\r\n]+")
 _COMMAND = re.compile(rb"==[^\r\n]{0,100}?(?:command: |Profiling application: |(?:Generated|Created) [\w ]{1,40}: ?)")
 """What precedes a command line, or the path of a file that nvprof wrote."""
 _OWN_LINE = b"=="
+_END = re.compile(rb"^(?:==|\r?\n)", re.MULTILINE)
+"""What follows a table: a line that nvprof begins with ``==``, or an empty line."""
+_MAX_TABLES = 512
 
 
 def redact(source: Source, target: Path | None = None, key: bytes | None = None) -> dict[str, int]:
@@ -72,7 +75,7 @@ def redact(source: Source, target: Path | None = None, key: bytes | None = None)
 def _split(content: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
     """Yield the tables with the names of their columns, and the lines between them with None."""
     end = 0
-    for header, start, stop in locate_tables(content):
+    for header, start, stop in _locate_tables(content):
         yield content[end : header.start()], None
         yield content[header.start() : start], split_header(header[0])
         yield content[start:stop], split_header(header[0])
@@ -87,3 +90,22 @@ def _collect_names_from_lines(redaction: Redaction, text: bytes) -> None:
         if command is not None:
             redaction.collect_names(COMMAND, line[command.end() :])
     redaction.collect_names_from_string(text)
+
+
+def _locate_tables(content: bytes) -> Iterator[tuple[re.Match[bytes], int, int]]:
+    """Yield the header of each table, and the start and end offset of its rows.
+
+    A table ends at an empty line, or at a line that nvprof begins with ``==``.
+
+    Raises:
+        Damage: The last table is truncated, or there are too many tables.
+    """
+    headers = list(HEADER.finditer(content))
+    if headers and b"Time(%)" not in headers[-1][0] and not content.endswith(b"\n"):
+        raise Damage("the last row does not end with a line break, so it is truncated")
+    if len(headers) > _MAX_TABLES:
+        raise Damage(f"the file has more than {_MAX_TABLES} tables")
+    for header, following in zip(headers, [*headers[1:], None], strict=True):
+        stop = following.start() if following else len(content)
+        end = _END.search(content, header.end(), stop)
+        yield header, min(header.end() + 1, len(content)), end.start() if end else stop
