@@ -27,8 +27,8 @@ def test_sentences_break_between_words(show: Show) -> None:
 
 def test_sizes_that_are_not_known_are_left_out() -> None:
     known = {"name": "A", "compute_major": 7, "compute_minor": 5, "sm_count": 72}
-    assert _describe_device(known | {"memory_bytes": 0}) == "A, compute capability 7.5, 72 SMs"
-    assert _describe_device(known | {"memory_bytes": 3 << 30}).endswith(", 3,072 MiB")
+    assert _describe_device(known | {"memory_bytes": 0}, ()) == "A, compute capability 7.5, 72 SMs"
+    assert _describe_device(known | {"memory_bytes": 3 << 30}, ()).endswith(", 3,072 MiB")
 
 
 def test_one_row_is_not_rows() -> None:
