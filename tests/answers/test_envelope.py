@@ -75,7 +75,7 @@ def check(envelope: Envelope) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.many(4)
+@pytest.mark.many(2)
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_all_analyses_of_a_capture_have_the_declared_form(path: Path) -> None:
@@ -89,6 +89,7 @@ def test_all_analyses_of_a_capture_have_the_declared_form(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.many(3)
 @pytest.mark.parametrize("name", analyses.list_built_in_analyses(analyses.RECIPE))
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 def test_recipes_have_the_declared_form(name: str) -> None:
