@@ -204,7 +204,7 @@ class TestOptions:
             (["stats", TRAIN, "--reprot", "x"], "Did you mean '--report'?"),
             (["stats", TRAIN, "--json"], "Did you mean '--format'?"),
             (["stats", TRAIN, "--rule", "x"], "No such option '--rule'. It is an option of tracekit analyze."),
-            (["info", TRAIN, "--fail-if", "x"], "No such option '--fail-if'. It is an option of tracekit diff."),
+            (["info", TRAIN, "--fail-if", "x"], "'--fail-if'. It is an option of tracekit check, tracekit diff."),
             (["convert", TRAIN, "x", "--overwrite"], "Did you mean '--force'?"),
             (["info", TRAIN, "--zzzzz"], "No such option '--zzzzz'."),
         ],
