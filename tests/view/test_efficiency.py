@@ -56,5 +56,5 @@ def test_without_shapes_the_page_says_how_to_record_them() -> None:
         navigation = get(viewer, "/fragment/navigation").text
         assert "No data: the shapes of ops were not recorded" in navigation
         assert any(
-            "record shapes with torch.autograd.profiler.emit_nvtx" in text for text in show(viewer, "/efficiency")
+            "on NVIDIA GPUs, with torch.autograd.profiler.emit_nvtx" in text for text in show(viewer, "/efficiency")
         )
