@@ -14,7 +14,7 @@ from tracekit.answers import Envelope
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "agents.md").read_text("utf-8")
-COMMANDS = re.findall(r"^\$ tracekit (.*)$", GUIDE, re.MULTILINE)
+COMMANDS = re.findall(r"^tracekit (.*)$", GUIDE, re.MULTILINE)
 MAX_LINES = 150
 
 

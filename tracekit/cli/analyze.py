@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from tracekit.cli.answers import print_envelope, read_scope
+from tracekit.cli.answers import print_report_answer, read_scope
 from tracekit.cli.options import (
     ANSWER,
     answer_printing_options,
@@ -90,12 +90,10 @@ def analyze_command(
     with collect_warnings() as warnings, load_inputs(paths, from_) as trace:
         selected = select(trace)
         if printing.style == ANSWER:
-            from tracekit.answers.build import Asked, wrap_reports
-            from tracekit.answers.tables import compute_reports
+            from tracekit.answers.build import Asked
 
             asked = Asked("analyze", tuple(rule_names), trace, read_scope(), limit or None, warnings)
-            reports = compute_reports(selected, rule_names)
-            print_envelope(wrap_reports(asked, selected, reports), printing, trace)
+            print_report_answer(asked, selected, printing, source=trace)
             return
         print_recorded_warnings(trace, quiet=quiet)
         with show_progress_bar("computing", quiet=quiet) as progress:

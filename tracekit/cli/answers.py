@@ -29,6 +29,7 @@ from tracekit.text.urls import remove_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tracekit.answers.build import Asked
     from tracekit.answers.envelope import Envelope
     from tracekit.cli.options import CapturePath, Printing, RollUpOptions, Select, TraceOrSet
     from tracekit.cli.output import HasInputs
@@ -130,6 +131,23 @@ def _convert_to_json(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(map(_convert_to_json, value))
     return value if isinstance(value, (bool, int, float)) or value is None else remove_secrets(str(value))
+
+
+def print_report_answer(
+    asked: Asked, selected: TraceOrSet, printing: Printing, *, source: HasInputs | None = None
+) -> None:
+    """Print the envelope of reports or rules as JSON.
+
+    Args:
+        asked: The question, which names the reports.
+        selected: The captures with the selections of the question.
+        printing: How and where to print.
+        source: What is being read. The output must not replace its files.
+    """
+    from tracekit.answers.build import wrap_reports
+    from tracekit.answers.tables import compute_reports
+
+    print_envelope(wrap_reports(asked, selected, compute_reports(selected, asked.names)), printing, source)
 
 
 def print_envelope(envelope: Envelope, printing: Printing, source: HasInputs | None = None) -> None:

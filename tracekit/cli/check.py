@@ -15,6 +15,7 @@ from tracekit.cli.conditions import (
     condition_options,
     list_comparison_kinds,
     report_conditions,
+    summary_options,
 )
 from tracekit.cli.options import (
     CAPTURE,
@@ -25,7 +26,6 @@ from tracekit.cli.options import (
     layers_option,
     limit_option,
     memory_option,
-    parse_iterations,
     parse_names,
     printing_options,
     quiet_option,
@@ -104,23 +104,7 @@ def _parse_report(text: str) -> _ReportTarget:
     help="Kinds of rows to check beside the duration of a step, as for tracekit diff. The default is iterations (parts "
     "of a step), nvtx_gpu (phases), ops and kernels.",
 )
-@click.option(
-    "--key-op",
-    metavar="OP",
-    help="Id or name of the op that delimits iterations. By default, it is chosen automatically.",
-)
-@click.option(
-    "--iterations",
-    metavar="A:B",
-    type=parse_iterations,
-    help="Check only some iterations of each run. They are counted from 0: '2:9' selects 2 to 9, '2:' all from 2.",
-)
-@click.option(
-    "--include-warm-up",
-    is_flag=True,
-    help="Check the first iterations even if they are much slower than the others. By default, they are left out.",
-)
-@click.option("--exact-names", is_flag=True, help="Compare names as they were recorded, with hashes and numbers.")
+@summary_options("Check", "each run")
 @click.option("--one-run", is_flag=True, help="Read the captures of each folder or pattern as the ranks of one run.")
 @click.option(
     "--alpha",

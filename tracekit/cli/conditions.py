@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import Command, add_options
+from tracekit.cli.options import Command, add_options, parse_iterations
 from tracekit.cli.output import print_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tracekit.core.compare import ConditionResult
     from tracekit.system.files import Input
@@ -34,6 +35,39 @@ def list_comparison_kinds() -> Iterable[str]:
     from tracekit.core.compare import KINDS
 
     return KINDS
+
+
+def summary_options(verb: str, sides: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options that select and name what is summarized of captures.
+
+    Args:
+        verb: What the command does with captures, such as ``Compare``.
+        sides: The captures, such as ``A and B``.
+    """
+    options = (
+        click.option(
+            "--key-op",
+            metavar="OP",
+            help="Id or name of the op that delimits iterations. By default, it is chosen automatically.",
+        ),
+        click.option(
+            "--iterations",
+            metavar="A:B",
+            type=parse_iterations,
+            help=f"{verb} only some iterations of {sides}. They are counted from 0: '2:9' selects 2 to 9, '2:' all "
+            "from 2.",
+        ),
+        click.option(
+            "--include-warm-up",
+            is_flag=True,
+            help=f"{verb} the first iterations even if they are much slower than the others. By default, they are left "
+            "out.",
+        ),
+        click.option(
+            "--exact-names", is_flag=True, help="Compare names as they were recorded, with hashes and numbers."
+        ),
+    )
+    return functools.partial(add_options, options)
 
 
 def condition_options(command: Command) -> Command:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.answers import print_envelope, read_scope
-from tracekit.cli.conditions import ComparedFiles, condition_options, list_comparison_kinds, report_conditions
+from tracekit.cli.conditions import (
+    ComparedFiles,
+    condition_options,
+    list_comparison_kinds,
+    report_conditions,
+    summary_options,
+)
 from tracekit.cli.options import (
     ANSWER,
     CAPTURE,
@@ -20,7 +26,6 @@ from tracekit.cli.options import (
     layers_option,
     limit_option,
     memory_option,
-    parse_iterations,
     parse_names,
     quiet_option,
     strict_option,
@@ -70,23 +75,7 @@ _DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns":
     help="Kinds of rows to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations, op_kernels, "
     "categories. The default is all except the last two or, for GPUs of different makers, all except kernels and api.",
 )
-@click.option(
-    "--key-op",
-    metavar="OP",
-    help="Id or name of the op that delimits iterations. By default, it is chosen automatically.",
-)
-@click.option(
-    "--iterations",
-    metavar="A:B",
-    type=parse_iterations,
-    help="Compare only some iterations of A and B. They are counted from 0: '2:9' selects 2 to 9, '2:' all from 2.",
-)
-@click.option(
-    "--include-warm-up",
-    is_flag=True,
-    help="Compare the first iterations even if they are much slower than the others. By default, they are left out.",
-)
-@click.option("--exact-names", is_flag=True, help="Compare names as they were recorded, with hashes and numbers.")
+@summary_options("Compare", "A and B")
 @click.option(
     "--alpha",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -171,18 +160,25 @@ def diff_command(
     chosen = kinds or compare.choose_kinds(before, after)
     diff = compare.compare(before, after, chosen, alpha=alpha, min_percent=min_percent)
     if printing.style == ANSWER and to is None:
-        from tracekit.answers.build import wrap_diff
-        from tracekit.answers.captures import describe_side
-
-        captures = [*describe_side(a, before, "a"), *describe_side(b, after, "b")]
-        envelope = wrap_diff(diff, captures, scope=read_scope(), limit=limit or None)
-        print_envelope(envelope, printing, ComparedFiles(tuple(inputs)))
+        _print_answer(diff, (a, b), printing, inputs, limit)
     elif to is None:
         _print_diff(diff, printing, inputs, limit, quiet=quiet)
     else:
         _write_page(diff, printing, inputs, limit, (get_local_name(a).name, get_local_name(b).name))
     results = [condition.evaluate(diff) for condition in parsed]
     context.exit(report_conditions(results, allow_untestable=allow_untestable, quiet=quiet))
+
+
+def _print_answer(
+    diff: Diff, sides: tuple[CapturePath, CapturePath], printing: Printing, inputs: Sequence[Input], limit: int | None
+) -> None:
+    """Print the differences in the envelope that all answers share."""
+    from tracekit.answers.build import wrap_diff
+    from tracekit.answers.captures import describe_side
+
+    captures = [*describe_side(sides[0], diff.a, "a"), *describe_side(sides[1], diff.b, "b")]
+    envelope = wrap_diff(diff, captures, scope=read_scope(), limit=limit or None)
+    print_envelope(envelope, printing, ComparedFiles(tuple(inputs)))
 
 
 def _check_arguments(

@@ -194,8 +194,8 @@ def recipe_command(
 
         asked = Asked("recipe", (recipe,), loaded, read_scope(), limit or None)
         print_envelope(wrap_recipe(asked, recipe, tables, [table or main]), printing, traces)
-        return
-    _print_table(declared, table or main, tables[table or main], printing, limit)
+    else:
+        _print_table(declared, table or main, tables[table or main], printing, limit)
 
 
 def _explain_missing_rows(traces: TraceSet, recipe: str) -> list[str]:

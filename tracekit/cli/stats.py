@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.answers import print_envelope, read_scope
+from tracekit.cli.answers import print_report_answer, read_scope
 from tracekit.cli.options import (
     ANSWER,
     CAPTURE,
@@ -36,8 +36,8 @@ from tracekit.registry import analyses
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.cli.options import CapturePath, Printing, RollUpOptions, Select
-    from tracekit.cli.reports import PrintableReport
+    from tracekit.cli.options import CapturePath, Printing, RollUpOptions, Select, TraceOrSet
+    from tracekit.cli.reports import PrintableReport, Reports
     from tracekit.text.names import ReportName
     from tracekit.trace import Trace
 
@@ -118,13 +118,11 @@ def stats_command(
             selected = selected.join_graph(stack.enter_context(load_trace(graph)))
             print_message(_describe_graph_matches(selected), quiet=quiet)
         if printing.style == ANSWER:
-            from tracekit.answers.build import Asked, wrap_reports
-            from tracekit.answers.tables import compute_reports
+            from tracekit.answers.build import Asked
 
             texts = [*warnings, *_list_ignored_options(roll_up.used_options, report_names)]
             asked = Asked("stats", tuple(report_names), trace, read_scope(), limit or None, texts)
-            outcomes = compute_reports(selected, report_names)
-            print_envelope(wrap_reports(asked, selected, outcomes), printing, trace)
+            print_report_answer(asked, selected, printing, source=trace)
             return
         print_recorded_warnings(trace, quiet=quiet)
         with show_progress_bar("computing", quiet=quiet) as progress:
@@ -137,14 +135,19 @@ def stats_command(
             print_steps(selected, quiet=quiet)
         for message in _list_ignored_options(roll_up.used_options, report_names):
             print_message(message, quiet=quiet)
-        for name, report in reports:
-            if not report.rows:
-                from tracekit.sets.notices import explain_missing_rows
+        _print_what_is_missing(selected, reports, quiet=quiet)
 
-                reason = "; ".join(absence.sentence for absence in explain_missing_rows(selected, name))
-                print_message(f"{name}: no rows, because {reason}", quiet=quiet)
-            elif (column := analyses.parse_name(name)[0].recorded_column) and _is_empty(report, column):
-                print_message(f"{name}: {analyses.parse_name(name)[0].recording}", quiet=quiet)
+
+def _print_what_is_missing(trace: TraceOrSet, reports: Reports, *, quiet: bool) -> None:
+    """Print why reports have no rows, or no values in the columns that need more than their tables."""
+    from tracekit.sets.notices import explain_missing_rows
+
+    for name, report in reports:
+        if not report.rows:
+            reason = "; ".join(absence.sentence for absence in explain_missing_rows(trace, name))
+            print_message(f"{name}: no rows, because {reason}", quiet=quiet)
+        elif (column := analyses.parse_name(name)[0].recorded_column) and _is_empty(report, column):
+            print_message(f"{name}: {analyses.parse_name(name)[0].recording}", quiet=quiet)
 
 
 def _is_empty(report: PrintableReport, column: str) -> bool:
