@@ -170,6 +170,22 @@ def test_chrome_traces_of_proton_are_not_those_of_pytorch(tmp_path: Path) -> Non
             assert (trace.format, trace.info["tool"], trace.count("kernels")) == ("kineto", tool, 1)
 
 
+def test_proton_writes_a_document_per_stream(tmp_path: Path) -> None:
+    """Older versions of Proton write one JSON object after another."""
+    path, streams = tmp_path / "streams.json", (7, 9, 11)
+    documents = []
+    for stream in streams:
+        kernel = {"ph": "X", "cat": "kernel", "name": "add", "tid": stream, "args": {"call_stack": ["ROOT"]}}
+        events = [{**kernel, "ts": 10.0 * number, "dur": 2} for number in range(stream)]
+        documents.append(json.dumps({"displayTimeUnit": "us", "traceEvents": events}))
+    path.write_text("".join(f"{document}\n" for document in documents), "utf-8")
+    tk.redact(path, tmp_path / "redacted.json")
+    for each in (path, tmp_path / "redacted.json"):
+        with tk.load(each) as trace:
+            counts = trace.frame("kernels").collect()["stream_id"].value_counts()
+        assert dict(counts.iter_rows()) == {stream: stream for stream in streams}
+
+
 def test_logs_among_captures_are_joined_and_no_ranks() -> None:
     with pytest.raises(TracekitError, match="the first are logs of collectives, and the others are captures") as raised:
         tk.load_many([FIXTURES / "nccl" / "captures", FIXTURES / "nccl" / "logs"])

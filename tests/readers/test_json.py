@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from collections import Counter
@@ -126,6 +127,47 @@ def test_records_equal_those_of_the_standard_library(
     (folder / "log.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records), "utf-8")
     if records:
         check(folder / "log.jsonl", records, LINES, block_bytes)
+
+
+REPEATED = dataclasses.replace(MEMBER, may_repeat=True)
+
+
+@given(
+    st.lists(st.lists(RECORDS, max_size=4), min_size=1, max_size=4),
+    st.sampled_from(["", "\n", " \r\n\n" + " " * 190]),
+    st.sampled_from([None, 1]),
+    st.sampled_from([7, 100, 1 << 16]),
+)
+def test_documents_that_follow_one_another_are_read_as_one(
+    tmp_path_factory: pytest.TempPathFactory,
+    parts: list[list[dict[str, Any]]],
+    between: str,
+    indent: int | None,
+    block_bytes: int,
+) -> None:
+    path, records = tmp_path_factory.getbasetemp() / "parts.json", [record for part in parts for record in part]
+    path.write_text(between.join(json.dumps({"version": 3, "records": part}, indent=indent) for part in parts), "utf-8")
+    assert check(path, records, REPEATED, block_bytes).metadata == {"version": 3}
+    path.write_text(between.join(json.dumps(part, indent=indent) for part in parts), "utf-8")
+    check(path, records, REPEATED, block_bytes)
+
+
+def test_what_follows_the_last_document_is_counted(tmp_path: Path) -> None:
+    path, part = tmp_path / "parts.json", '{"version": 3, "records": [{"text": "a"}]}'
+    for rest, count in (("{garbage", 8), ("  [1]", 3), (" " * 300 + "{}", 2)):
+        path.write_text(f"{part}\n{part}{rest}", "utf-8")
+        rows, document = read(path, REPEATED)
+        assert ([row["text"] for row in rows], document.trailing_bytes) == (["a", "a"], count)
+    path.write_text(f"{part}\n{part[:-2]}", "utf-8")
+    rows, document = read(path, REPEATED)
+    assert ([row["text"] for row in rows], document.truncated) == (["a", "a"], True)
+
+
+def test_documents_with_different_metadata_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "parts.json"
+    path.write_text('{"version": 3, "records": []} {"version": 4, "records": []}', "utf-8")
+    with pytest.raises(CorruptTraceError, match="several JSON documents, which differ in 'version'"):
+        read(path, REPEATED)
 
 
 @pytest.mark.parametrize("block_bytes", [7, 1 << 16])

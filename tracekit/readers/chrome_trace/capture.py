@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tracekit.registry.source import Source
 
 _EXPORT_AGAIN = "write the trace again"
-_FORMAT = DocumentFormat("traceEvents", "events", _EXPORT_AGAIN)
+_FORMAT = DocumentFormat("traceEvents", "events", _EXPORT_AGAIN, may_repeat=True)
 _FIRST_NUMBER = 1 << 32
 """First id of processes and threads that the file names with a text instead of a number, if no id is higher."""
 _LAST_FIRST_NUMBER = 1 << 62

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 _GZIP = b"\x1f\x8b"
 _LEADING_BLOCK_BYTES = 1 << 16
 _EXPORT_AGAIN = "export the trace again"
-_FORMAT = DocumentFormat("traceEvents", "events", _EXPORT_AGAIN, machine.METADATA_NAMES, escape_quotes_in_names)
+_FORMAT = DocumentFormat(
+    "traceEvents", "events", _EXPORT_AGAIN, machine.METADATA_NAMES, escape_quotes_in_names, may_repeat=True
+)
 
 
 def read_capture(source: Source) -> KinetoCapture:

@@ -1,7 +1,8 @@
 """Find the objects of a JSON document, and parse them in batches.
 
 The document is an array of objects, an object that has this array as a member, or one object per line. The other
-members of the object, which may precede or follow the array, contain metadata.
+members of the object, which may precede or follow the array, contain metadata. Several such documents may follow one
+another in a file, if the format says so.
 
 Any object that is not valid JSON is skipped. A format may repair such objects first. A truncated file is read up to its
 last complete object.
@@ -38,6 +39,7 @@ _LINE_BOUNDARY = re.compile(rb"\n\s{0,200}(?=\{)")
 _KEY = re.compile(rb'[\s,]*(?:"((?:[^"\\]|\\.){0,200})"\s*:\s*(?=\S)|(\}))', re.DOTALL)
 _MAX_KEY_BYTES = 4096
 _SCALAR = re.compile(rb"[^\s,}\]]{0,64}")
+_NEXT_DOCUMENT = re.compile(rb'\s{0,200}(?:\{\s{0,200}["}]|\[\s{0,200}[{\]])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class DocumentFormat:
         metadata_names: Keys of the other members whose values are stored.
         repair: A function that repairs a section of JSON that could not be parsed. It returns the repaired section and
             the number of repairs.
+        may_repeat: Whether other documents may follow the first, whose objects are read as if they were in one array.
     """
 
     array: str | None
@@ -59,6 +62,7 @@ class DocumentFormat:
     hint: str
     metadata_names: Collection[str] = ()
     repair: Callable[[bytes], tuple[bytes, int]] | None = None
+    may_repeat: bool = False
 
 
 class Document:
@@ -76,6 +80,7 @@ class Document:
 
     def __init__(self, path: Path, stream: Stream, sandbox: JsonScanner, layout: DocumentFormat) -> None:
         self.metadata: dict[str, Any] = {}
+        self._earlier: dict[str, Any] = {}
         self.invalid = self.repaired = 0
         self.truncated = False
         self.has_array = False
@@ -95,10 +100,13 @@ class Document:
         Raises:
             CorruptTraceError: The file is not a JSON object or array, or too many of its objects are invalid.
         """
-        while self.advance_to_objects():
-            yield from self._parse_object_batches()
-            if self._is_array:
-                break
+        has_document = True
+        while has_document:
+            while self.advance_to_objects():
+                yield from self._parse_object_batches()
+                if self._is_array:
+                    break
+            has_document = self._is_closed and self._format.may_repeat and self._begin_next_document()
         if self._is_closed:
             self._count_trailing_bytes()
 
@@ -132,12 +140,21 @@ class Document:
         """Return the opening bracket of the document, and advance past it."""
         sandbox = self._sandbox
         self._append_next_bytes()
-        head = bytes(sandbox.data[: min(sandbox.end, 4096)])
+        head = self._peek_bytes(4096)
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if first not in (b"{", b"["):
             raise CorruptTraceError("the file is not a JSON object or array", path=self._path, hint=self._format.hint)
-        sandbox.offset = head.index(first) + 1
+        sandbox.offset += head.index(first) + 1
         return first
+
+    def _begin_next_document(self) -> bool:
+        """Return whether another document follows, and begin it."""
+        while _NEXT_DOCUMENT.match(self._peek_bytes(_MAX_KEY_BYTES)) is None:
+            if self._sandbox.end - self._sandbox.offset >= _MAX_KEY_BYTES or not self._append_next_bytes():
+                return False
+        self._is_open = self._is_closed = self._is_array = False
+        self._earlier = dict(self.metadata)
+        return True
 
     def _read_key(self) -> str | None:
         """Return the key of the next member, and advance to its value.
@@ -201,9 +218,17 @@ class Document:
             self._metadata_bytes += size
             try:
                 text = bytes(self._sandbox.data[start : start + size]).decode("utf-8", "replace")
-                self.metadata[key] = json.loads(text, strict=False)
+                value = json.loads(text, strict=False)
             except (ValueError, RecursionError):
                 self.invalid += 1
+                return
+            if self._earlier.get(key, value) != value:
+                raise CorruptTraceError(
+                    f"the file consists of several JSON documents, which differ in {key!r}",
+                    path=self._path,
+                    hint=f"they are not one profile: {self._format.hint}, or split the file and read each part",
+                )
+            self.metadata[key] = value
 
     def _record_oversized_key(self, key: str) -> None:
         if key in self._format.metadata_names:
