@@ -160,6 +160,7 @@ ARGUMENTS = {
     "recipe": ["mpi_sum"],
     "redact": ["out"],
     "rows": ["kernels"],
+    "watch": ["--once"],
 }
 
 
@@ -174,8 +175,8 @@ def test_commands(
             monkeypatch.setattr(sys, "argv", ["tracekit", command, *arguments])
             with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
                 main()
-            assert ended.value.code in (1, 2, 4)
             shown = "".join(capsys.readouterr())
+            assert ended.value.code in (1, 2, 4) or (command == "watch" and '"kind":"broken_capture"' in shown)
             assert shown
             assert SECRET not in shown
     assert list(tmp_path.iterdir()) == []
