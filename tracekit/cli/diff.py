@@ -150,7 +150,7 @@ def diff_command(
     needed = tuple(dict.fromkeys([*kinds, *required]) if kinds and not baseline else compare.KINDS)
     summarizer = Summarizer(needed, key_op, iterations, exact_names, is_strict(), include_warm_up, get_layers())
     inputs = [file for side in (a, b) if side is not None for file in list_input_files_of_side(side)]
-    before, after = summarizer.summarize(a), None if b is None else summarizer.summarize(b)
+    before, after = (summarizer.summarize(a), None) if b is None else summarizer.summarize_both(a, b)
     if baseline is not None:
         write_baseline(before, baseline, overwrite=printing.force, inputs=inputs)
         print_message(f"wrote {baseline}", quiet=quiet)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -87,7 +88,7 @@ def diff(
     chosen = tuple(compare.KINDS if by is None else by)
     compare.check_kinds(chosen)
     summarizer = Summarizer(chosen, key_op, iterations, exact_names, include_warm_up=include_warm_up)
-    before, after = summarizer.summarize(a), summarizer.summarize(b)
+    before, after = summarizer.summarize_both(a, b)
     kinds = compare.choose_kinds(before, after) if by is None else chosen
     limit = compare.DEFAULT_ALPHA if alpha is None else alpha
     return compare.compare(before, after, kinds, alpha=limit, min_percent=min_percent)
@@ -219,6 +220,8 @@ class Summarizer:
         strict: Whether a capture that cannot be read is an error if a side consists of several captures.
         include_warm_up: Whether the warm-up is summarized.
         layers: Where the ranges inside of replays of CUDA graphs come from, as for ``Trace.with_layers``, or None.
+        preferred_key_op: Name of the op that delimits iterations in other captures of the program. Captures that have
+            this op use it, even if the roll-up would choose another op or none. ``key_op`` takes precedence.
     """
 
     kinds: tuple[str, ...]
@@ -228,6 +231,7 @@ class Summarizer:
     strict: bool = False
     include_warm_up: bool = False
     layers: Layers | None = None
+    preferred_key_op: str | None = None
 
     def __call__(self, trace: Trace) -> Summary:
         """Return the summary of a trace.
@@ -237,10 +241,20 @@ class Summarizer:
         """
         linked = (trace if self.layers is None else trace.with_layers(self.layers)).correlate()
         is_rolled_up = linked._view.plan.rollup is not None  # noqa: SLF001 - as for exporters
-        if not is_rolled_up or self.key_op is not None or self.iterations is not None or self.include_warm_up:
-            included = self.include_warm_up or None
-            linked = linked.rollup(key_op=self.key_op, iterations=self.iterations, include_warm_up=included)
-        return summaries.summarize(linked._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001
+        if is_rolled_up and self.key_op is None and self.iterations is None and not self.include_warm_up:
+            return self._summarize(linked)
+        summary = self._summarize(self._roll_up(linked, self.key_op))
+        preferred = None if is_rolled_up or self.key_op is not None else self.preferred_key_op
+        if preferred is not None and preferred != summary.facts.get("key_op"):
+            with contextlib.suppress(TracekitError):
+                return self._summarize(self._roll_up(linked, preferred))
+        return summary
+
+    def _roll_up(self, trace: Trace, key_op: str | None) -> Trace:
+        return trace.rollup(key_op=key_op, iterations=self.iterations, include_warm_up=self.include_warm_up or None)
+
+    def _summarize(self, trace: Trace) -> Summary:
+        return summaries.summarize(trace._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001 - as for exporters
 
     def summarize(self, side: Side) -> Summary:
         """Return the summary of one side of a comparison.
@@ -258,6 +272,21 @@ class Summarizer:
             return read_baseline(side)
         with open_captures(side, strict=self.strict) as traces:
             return self._summarize_traces(traces)
+
+    def summarize_both(self, a: Side, b: Side) -> tuple[Summary, Summary]:
+        """Return the summaries of both sides, whose iterations the same op delimits if both sides have it.
+
+        The roll-up may choose different ops for captures of one program, such as if one of them lacks events.
+
+        Raises:
+            TracekitError: A file cannot be read.
+        """
+        before = self.summarize(a)
+        after = replace(self, preferred_key_op=before.facts.get("key_op")).summarize(b)
+        key_op = after.facts.get("key_op")
+        if key_op is not None and key_op != before.facts.get("key_op"):
+            before = replace(self, preferred_key_op=key_op).summarize(a)
+        return before, after
 
     def _summarize_traces(self, side: Trace | TraceSet) -> Summary:
         """Return the summary of a trace, or the combined summary of all traces of a set."""

@@ -6,7 +6,8 @@ A run is one execution of the program. The captures of its ranks are read as one
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -41,7 +42,10 @@ class RunSource:
 
 
 class RunReader:
-    """Reads the runs of one side of a check, one capture at a time.
+    """Reads the runs of both sides of a check, one capture at a time.
+
+    The iterations of all runs are delimited by the op that delimits those of most runs of the side that is read first,
+    if they have this op. The roll-up may choose different ops for runs of one program, such as if some lack events.
 
     Args:
         summarizer: How captures are summarized.
@@ -64,8 +68,18 @@ class RunReader:
         """
         from tracekit.core.check import reduce_to_run
 
+        runs = self._read_sides(sides)
+        key_ops = Counter(run.facts["key_op"] for run in runs if "key_op" in run.facts)
+        if self._summarizer.preferred_key_op is None and key_ops:
+            (key_op, count), *_ = key_ops.most_common(1)
+            self._summarizer = replace(self._summarizer, preferred_key_op=key_op)
+            if count < len(runs):
+                runs = self._read_sides(sides)
+        return [reduce_to_run(run) for run in runs]
+
+    def _read_sides(self, sides: Side | Sequence[Side]) -> list[Summary]:
         recorded: dict[Path | str, RecordedMetadata] = {}
-        runs = [reduce_to_run(run) for side in list_sides(sides) for run in self._read_side(side, recorded)]
+        runs = [run for side in list_sides(sides) for run in self._read_side(side, recorded)]
         _check_ranks(recorded)
         return runs
 
