@@ -613,14 +613,13 @@ class TestCommands:
     def test_hostile_answers(
         self, server: Server, kind: str, match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        if kind == "endless":
-            monkeypatch.setattr(watching, "STALL_S", 30.0)
+        monkeypatch.setattr(watching, "STALL_S", 30.0 if kind == "endless" else 2.0)
 
         def answer(handler: Handler) -> None:
             handler.start()
             while kind == "endless" and not server.is_closing.is_set():
                 handler.send(b"x" * (1 << 20))
-            server.is_closing.wait(3)
+            server.is_closing.wait(6)
 
         server.answers["/x.nsys-rep"] = answer
         result = self.run(COMMANDS["stats"], f"{server.url}/x.nsys-rep", tmp_path / "out")
