@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -16,6 +17,7 @@ from tests.view.browser import Tab
 from tests.view.checks import check_rows, check_table
 from tests.view.support import CAPTURES, FIXTURES, NAMES, running, table
 from tracekit.text import to_printable
+from tracekit.text.elements import render
 from tracekit.view.comparison import compare
 from tracekit.view.state import CaptureAggregation
 
@@ -117,14 +119,13 @@ def test_the_answer_and_numbers_are_shown_before_charts(open_tab: Callable[..., 
     with running(FIXTURES / "train_amp.sqlite") as viewer, open_tab(viewer) as tab:
         figures = viewer._captures.compute_deferred_result
         drawing, cards = threading.Event(), threading.Event()
-        tokens: list[str] = []
 
         def draw(token: str) -> Any:
-            tokens.append(token)
-            if len(tokens) > 2:  # the answer and the numbers
+            content = figures(token)
+            if not re.search('class="(?:sentence|number-card)"', render(content)):
                 drawing.set()
                 assert cards.wait(60)
-            return figures(token)
+            return content
 
         viewer._captures.compute_deferred_result = draw  # type: ignore[method-assign]
         tab.page.goto(tab.base)
