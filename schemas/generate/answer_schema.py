@@ -11,8 +11,14 @@ from typing import Any
 from schemas.generate import why_schema
 from tracekit import schemas
 from tracekit.answers import envelope
+from tracekit.core.check import prediction, result
+from tracekit.core.compare.conditions import ConditionResult
 
 FILE = schemas.FOLDER / "answer.json"
+_CLASSES_OF_CHECK = (
+    *(ConditionResult, prediction.PredictedSaving, prediction.PredictionResult),
+    *(result.CheckedRun, result.CheckRow, result.Check),
+)
 _CLASSES = (
     *(envelope.StepCoverage, envelope.CaptureFacts, envelope.AnswerColumn, envelope.RowIds, envelope.AnswerTable),
     *(envelope.Coverage, envelope.Question, envelope.Envelope),
@@ -23,7 +29,7 @@ def build() -> dict[str, Any]:
     """Return the JSON Schema of the envelope."""
     answers = (why_schema.build(), why_schema.build(why_schema.CLASSES_OF_WHAT_IF, "what-if"))
     definitions = {name: schema for each in answers for name, schema in each["$defs"].items()}
-    definitions |= {cls.__name__: why_schema.build_class(cls) for cls in _CLASSES}
+    definitions |= {cls.__name__: why_schema.build_class(cls) for cls in (*_CLASSES_OF_CHECK, *_CLASSES)}
     definitions["AnswerTable"]["properties"]["rows"]["items"] = {"type": "object"}
     main = definitions.pop("Envelope")
     names = [cls.__name__ for cls in envelope.list_answer_classes().values()]

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
+from tracekit.core.check import result as check
 from tracekit.core.diagnosis import answer, causes, ledger, what_if
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ def build_class(cls: type) -> dict[str, Any]:
         properties["cause"]["examples"] = list(causes.NAMES)
     if cls is what_if.EditMatch:
         del properties["number"], properties["hint"]
+    if cls is check.Check:
+        meaning = "Whether the check is passed, failed or untestable. It is passed only if everything was tested."
+        properties = {"outcome": _build_type(check.Outcome) | {"description": meaning}, **properties}
     return _object(properties, _OPTIONAL if cls in (answer.Why, what_if.WhatIf) else ())
 
 

@@ -16,7 +16,7 @@ from schemas.generate import answer_schema, contract
 from tests.conftest import FIXTURES
 from tests.test_conformance import EXPORTS, FOLDERS, REPORTS, TRACES
 from tracekit import schemas
-from tracekit.answers import ENVELOPE_VERSION, Envelope, answer, answer_diff, answer_what_if
+from tracekit.answers import ENVELOPE_VERSION, Envelope, answer, answer_check, answer_diff, answer_what_if
 from tracekit.answers.envelope import choose_status
 from tracekit.errors import SchemaError, TracekitError, UnknownFormatError
 from tracekit.registry import analyses
@@ -116,6 +116,27 @@ def test_differences_and_predictions_have_the_declared_form(tmp_path: Path) -> N
     values = check(answer_what_if(AMP, ["kernel * x0.5", "cause:launch_overhead"]))
     assert values["question"]["names"] == ["kernel * x0.5", "cause:launch_overhead"]
     assert [edit["edit"] for edit in values["answer"]["edits"]] == values["question"]["names"]
+
+
+def test_a_check_has_the_declared_form(tmp_path: Path) -> None:
+    saved = tk.save_runs([AMP, FIXTURES / "ddp2.sqlite"], tmp_path / "runs.json")
+    envelope = answer_check([saved, FIXTURES / "ranks"], AMP, fail_if="kernel_time > 5%", limit=1, one_run=True)
+    values = check(envelope)
+    assert [(each["side"], each["format"], each["rank"]) for each in values["inputs"]] == [
+        ("a", "tracekit-baseline", None),
+        ("a", "nsys-rep", 0),
+        ("a", "nsys-rep", 1),
+        ("b", "nsys-sqlite", None),
+    ]
+    assert [(row[0], row[1], row[-1]) for row in envelope.results[0].rows] == [
+        ("a", 1, 0),
+        ("a", 2, 0),
+        ("a", 3, 1),
+        ("b", 1, 3),
+    ]
+    assert [ids is None for ids in envelope.results[0].evidence] == [True, True, True, False]
+    with pytest.raises(SchemaError, match="the outcome of the check is 'passed', but it must be 'untestable'"):
+        Envelope.from_dict({**values, "answer": {**values["answer"], "outcome": "passed"}})
 
 
 def test_an_answer_of_several_ranks_names_each_capture() -> None:
@@ -253,4 +274,10 @@ def test_a_change_of_a_column_breaks_the_contract() -> None:
     assert contract.list_changes(before, after) == []
     added = copy.deepcopy(before)
     added["columns"]["kernels"]["color"] = "string"
+    kinds = json.loads(before["fields"]["Envelope"]["answer"])["anyOf"]
+    added["fields"]["Envelope"]["answer"] = json.dumps({"anyOf": [*kinds, {"$ref": "#/$defs/Other"}]})
     assert contract.list_changes(before, added) == []
+    for fewer in ({"anyOf": kinds[1:]}, {"type": "string"}):
+        added["fields"]["Envelope"]["answer"] = json.dumps(fewer)
+        (problem,) = contract.list_changes(before, added)
+        assert problem.startswith("Envelope.answer is ")

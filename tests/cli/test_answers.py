@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 from tests.answers.test_envelope import check
+from tests.builders.check_runs import make_run, make_runs
 from tests.cli.conftest import Run
 from tests.conftest import FIXTURES
 from tracekit.answers import Envelope
+from tracekit.sets.comparison import write_baseline
 
 AMP = FIXTURES / "train_amp.sqlite"
 
 
-def ask(run: Run, *arguments: str | Path) -> dict[str, Any]:
+def ask(run: Run, *arguments: str | Path, status: int = 0) -> dict[str, Any]:
     """Return the envelope that a command prints, after checking its form."""
-    return check(Envelope.from_dict(json.loads(run(*arguments, "--format", "answer").text)))
+    return check(Envelope.from_dict(json.loads(run(*arguments, "--format", "answer", status=status).text)))
 
 
 def test_stats(run: Run) -> None:
@@ -78,6 +80,58 @@ def test_why_and_what_if(run: Run) -> None:
     values = ask(run, "what-if", AMP, "--edit", "kernel * x0.5")
     assert values["question"] == {"command": "what-if", "names": ["kernel * x0.5"], "scope": {}}
     assert ask(run, "why", FIXTURES / "cpu_only.sqlite")["status"] == "not_recorded"
+
+
+def test_check(run: Run, tmp_path: Path) -> None:
+    sides = {"a": make_runs(6, 1, kernels=2), "b": make_runs(6, 2, kernels=2, factor=1.2), "one": make_runs(1, 3)}
+    a, b, one = (write_baseline(runs, tmp_path / f"{name}.json", overwrite=False) for name, runs in sides.items())
+    values = ask(run, "check", a, b, "--fail-if", "kernel_time > 5%", "--alpha", "0.04", "-n", "2", status=3)
+    assert (values["status"], values["answer"]["outcome"], values["answer"]["verdict"]) == (
+        "answered",
+        "failed",
+        "slower",
+    )
+    assert values["question"] == {
+        "command": "check",
+        "names": ["kernel_time > 5%"],
+        "scope": {"by": ["iterations", "nvtx_gpu", "ops", "kernels"], "alpha": 0.04},
+    }
+    assert (len(values["answer"]["rows"]), values["warnings"][-1]) == (2, "only the first 2 of 3 rows are listed")
+    (runs,) = values["results"]
+    assert [(row["side"], row["run"], row["input"]) for row in runs["rows"]] == [
+        *(("a", i + 1, 0) for i in range(6)),
+        *(("b", i + 1, 1) for i in range(6)),
+    ]
+    assert [(each["side"], each["steps"]["count"]) for each in values["inputs"]] == [("a", 60), ("b", 60)]
+    assert ask(run, "check", a, a, "--fail-if", "slower > 0")["status"] == "nothing_found"
+    values = ask(run, "check", one, b, "--fail-if", "api_time > 1%", status=4)
+    assert (values["status"], values["answer"]["verdict"]) == ("unsure", "slower")  # the condition has no data
+    assert values["reason"].startswith("api_time > 1% cannot be tested: ")
+    none = write_baseline([make_run({("kernels", "k"): 5}, iterations=0)], tmp_path / "none.json", overwrite=False)
+    values = ask(run, "check", none, none, status=4)
+    assert (values["status"], values["results"][0]["rows"][0]["step_ns"]) == ("not_recorded", None)
+    assert values["reason"] == "the duration of a step was not recorded in every run"
+
+
+def test_the_runs_of_a_check_have_their_captures_and_steps(run: Run) -> None:
+    report = FIXTURES / "train_amp.nsys-rep"
+    values = ask(run, "check", AMP, report, AMP, status=4)
+    assert (values["status"], values["answer"]["outcome"]) == ("unsure", "untestable")
+    assert values["reason"].startswith("the variation between runs is unknown: record at least 3 runs of each side")
+    assert values["hint"].startswith("record more runs of both sides")
+    (runs,) = values["results"]
+    assert [row["copy_of"] for row in runs["rows"]] == [None, None, 1]
+    assert [values["inputs"][row["input"]]["format"] for row in runs["rows"]] == [
+        "nsys-sqlite",
+        "nsys-rep",
+        "nsys-sqlite",
+    ]
+    ids = runs["evidence"][0]
+    steps = json.loads(run("rows", AMP, "iterations", "--format", "json").text)
+    used = [step for step in steps if step["iteration"] in ids["ids"]]
+    assert len(used) == ids["count"] == 3
+    total = sum(step["end_ns"] - step["start_ns"] for step in used)
+    assert runs["rows"][0]["step_ns"] == pytest.approx(total / 3, rel=1e-12)
 
 
 def test_an_answer_can_be_written_to_a_file(run: Run, tmp_path: Path) -> None:

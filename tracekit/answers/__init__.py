@@ -8,7 +8,7 @@ from tracekit.system.lazy import create_lazy_getattr_and_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tracekit.answers.ask import answer, answer_diff, answer_what_if
+    from tracekit.answers.ask import answer, answer_check, answer_diff, answer_what_if
     from tracekit.answers.envelope import (
         ENVELOPE_VERSION,
         AnswerColumn,
@@ -32,6 +32,7 @@ __all__ = [
     "RowIds",
     "StepCoverage",
     "answer",
+    "answer_check",
     "answer_diff",
     "answer_what_if",
 ]
@@ -40,7 +41,7 @@ if not TYPE_CHECKING:  # so that type checkers report unknown attributes
     __getattr__, __dir__ = create_lazy_getattr_and_dir(
         globals(),
         {
-            "ask": ("answer", "answer_diff", "answer_what_if"),
+            "ask": ("answer", "answer_check", "answer_diff", "answer_what_if"),
             "envelope": (
                 *("ENVELOPE_VERSION", "AnswerColumn", "AnswerTable", "CaptureFacts", "Coverage", "Envelope"),
                 *("Question", "RowIds", "StepCoverage"),

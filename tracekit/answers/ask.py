@@ -124,6 +124,60 @@ def answer_diff(a: PathLike, b: PathLike, *, by: Sequence[str] | None = None, li
         return wrap_diff(compared, captures, scope={}, limit=limit, warnings=texts)
 
 
+def answer_check(
+    baseline: PathLike | Sequence[PathLike],
+    current: PathLike | Sequence[PathLike],
+    *,
+    fail_if: str | Sequence[str] = (),
+    by: Sequence[str] | None = None,
+    one_run: bool = False,
+    history: PathLike | None = None,
+    prediction: PathLike | None = None,
+    cause: str | None = None,
+    limit: int | None = None,
+) -> Envelope:
+    """Check whether several runs are slower than those of a baseline, in the envelope that all answers share.
+
+    Args:
+        baseline: Path of the runs of A, or several paths, as for ``check``.
+        current: Path of the runs of B, or several paths, as for ``check``.
+        fail_if: Conditions, as for ``check``.
+        by: Kinds of rows to check beside the duration of a step, as for ``check``.
+        one_run: Whether the captures of each folder or pattern are the ranks of one run.
+        history: Folder in which the runs are kept, as for ``check``.
+        prediction: JSON file with an answer of ``why`` or ``what-if``, as for ``check``.
+        cause: Name of the cause that was cured, as for ``check``.
+        limit: Maximum number of rows, or None for all rows.
+
+    Raises:
+        UnknownFormatError: A kind does not exist, a condition is invalid, or no reader recognizes a file.
+        TracekitError: A file cannot be read.
+    """
+    from tracekit.answers.check import RunRecorder, wrap_check
+    from tracekit.sets.check import GateKeeper, read_prediction
+    from tracekit.sets.comparison import Summarizer
+    from tracekit.sets.run_sources import RunReader
+
+    gate = GateKeeper.create(
+        by,
+        [fail_if] if isinstance(fail_if, str) else fail_if,
+        alpha=None,
+        min_change=None,
+        resolution=None,
+        history=history,
+        prediction=None if prediction is None else read_prediction(prediction, cause),
+    )
+    recorder = RunRecorder()
+    with collect_warnings() as texts:
+        reader = RunReader(Summarizer(gate.required_kinds), is_one_run=one_run, observe=recorder)
+        before = reader.read(baseline)
+        result = gate.check(before, reader.read(current))
+    runs = recorder.runs
+    return wrap_check(
+        result, runs[: len(before)], runs[len(before) :], scope={"by": gate.kinds}, limit=limit, warnings=texts
+    )
+
+
 def _open(captures: Captures) -> AbstractContextManager[TraceOrSet]:
     return open_captures(captures) if isinstance(captures, str | os.PathLike) else nullcontext(captures)
 

@@ -90,7 +90,7 @@ class Asked:
     def _wrap(self, tables: Iterable[str], **parts: Any) -> Envelope:
         captures = describe_captures(self.traces)
         total = 1 if isinstance(self.traces, Trace) else len(self.traces)
-        return _create_envelope(self.question, captures, total, tables, self.warnings, **parts)
+        return create_envelope(self.question, captures, total, tables, self.warnings, **parts)
 
 
 def wrap_reports(asked: Asked, selected: TraceOrSet, reports: Iterable[tuple[str, Outcome]]) -> Envelope:
@@ -196,7 +196,7 @@ def wrap_diff(
     status = choose_status([each.status for each in results])
     is_changed = any((frame["status"] != "equal").any() for frame in diff.frames.values())
     is_untested = status == "answered" and is_changed and not diff.has_enough_iterations
-    return _create_envelope(
+    return create_envelope(
         Question("diff", diff.kinds, dict(scope)),
         captures,
         len(captures),
@@ -209,7 +209,7 @@ def wrap_diff(
     )
 
 
-def _create_envelope(
+def create_envelope(
     question: Question,
     captures: Sequence[CaptureDescription],
     total: int,
@@ -223,6 +223,21 @@ def _create_envelope(
     results: tuple[AnswerTable, ...] = (),
     answer: Answer | None = None,
 ) -> Envelope:
+    """Return an envelope with what is known about captures.
+
+    Args:
+        question: What was asked.
+        captures: The captures that could be read.
+        total: Number of captures.
+        tables: The recorded tables from which the answer was computed.
+        warnings: Warnings that were shown while the answer was computed.
+        status: Whether there is an answer, and otherwise why not.
+        sentence: The answer in one or two sentences.
+        reason: Why there is no answer, or why it is unsure.
+        hint: What to do.
+        results: Tables of rows.
+        answer: The answer as an object.
+    """
     return Envelope(
         ENVELOPE_VERSION,
         schemas.SCHEMA_VERSION,

@@ -121,18 +121,31 @@ def describe_side(path: PathLike, summary: Summary, side: Literal["a", "b"]) -> 
         side: The side.
     """
     if is_baseline(path):
-        return [CaptureDescription(_describe_baseline(summary, remove_secrets(str(path)), side), {}, {}, ())]
+        return [describe_baseline(summary, path, side)]
     with open_captures(path) as traces:
         described = describe_captures(traces)
     return [replace(each, facts=replace(each.facts, side=side)) for each in described]
 
 
-def _describe_baseline(summary: Summary, path: str, side: Literal["a", "b"]) -> CaptureFacts:
+def describe_baseline(
+    summary: Summary, path: PathLike, side: Literal["a", "b"], iterations: int | None = None
+) -> CaptureDescription:
+    """Return the description of a baseline.
+
+    Args:
+        summary: The summary of a run in the baseline.
+        path: Path of the baseline.
+        side: The side.
+        iterations: Number of iterations of all runs in the baseline. If None, they are those of the summary.
+    """
     facts = summary.facts
+    count = summary.iterations if iterations is None else iterations
     devices = (facts["gpus"],) if "gpus" in facts else ()
-    steps = StepCoverage(facts.get("key_op"), summary.iterations, 0, None) if summary.iterations else None
+    steps = StepCoverage(facts.get("key_op"), count, 0, None) if count else None
     tool, tool_version = facts.get("tool"), facts.get("tool_version")
-    return CaptureFacts(path, BASELINE, None, tool, tool_version, devices, side=side, steps=steps)
+    shown = remove_secrets(str(path))
+    described = CaptureFacts(shown, BASELINE, None, tool, tool_version, devices, side=side, steps=steps)
+    return CaptureDescription(described, {}, {}, ())
 
 
 def sum_coverage(captures: Sequence[CaptureDescription], total: int, tables: Iterable[str]) -> Coverage:

@@ -258,9 +258,10 @@ class Envelope:
 
 def list_answer_classes() -> dict[str, type[Answer]]:
     """Return the classes of answers that are objects, by name of the command."""
+    from tracekit.core.check import Check
     from tracekit.core.diagnosis import WhatIf, Why
 
-    return {"why": Why, "what-if": WhatIf}
+    return {"why": Why, "what-if": WhatIf, "check": Check}
 
 
 def _build_answer(command: str, values: Any) -> Answer | None:

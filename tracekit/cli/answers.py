@@ -53,6 +53,7 @@ _NO_SCOPE = frozenset(
             "no_cache",
             "as_json",
         ),
+        *("history", "prediction", "cause", "run", "repeat", "profiler", "keep", "reports"),
     }
 )
 """Names of the arguments of options that name what is asked for, or how to print the answer."""

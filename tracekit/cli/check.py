@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from tracekit.cli.answers import print_envelope, read_scope
 from tracekit.cli.ci_reports import REPORTS
 from tracekit.cli.conditions import (
     CONDITION_HOLDS,
@@ -18,7 +19,9 @@ from tracekit.cli.conditions import (
     summary_options,
 )
 from tracekit.cli.options import (
+    ANSWER,
     CAPTURE,
+    answer_printing_options,
     create_name_completer,
     get_layers,
     get_local_name,
@@ -27,24 +30,26 @@ from tracekit.cli.options import (
     limit_option,
     memory_option,
     parse_names,
-    printing_options,
     quiet_option,
     strict_option,
 )
 from tracekit.cli.output import print_message
 from tracekit.cli.reports import ROWS_OF_ONE, compute_max_rows_per_report
+from tracekit.errors import collect_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import polars as pl
 
+    from tracekit.answers.check import RunRecorder
     from tracekit.cli.options import CapturePath, Printing
     from tracekit.cli.output import CommandOutput
     from tracekit.core.check import Check
     from tracekit.core.compare import Summary
     from tracekit.sets.recording import ProfilerName
     from tracekit.sets.run_sources import RunReader
+    from tracekit.system.files import Input
 
 _COMMAND = "tracekit.command"
 _TITLES = {
@@ -165,7 +170,7 @@ def _parse_report(text: str) -> _ReportTarget:
     help="Save the runs of BASELINE, or without it those of --run, as a baseline in a JSON file.",
 )
 @limit_option(f"Number of rows to print; 0 prints all. The default is {ROWS_OF_ONE} on a terminal, and all otherwise.")
-@printing_options
+@answer_printing_options
 @quiet_option
 @layers_option
 @strict_option
@@ -214,11 +219,13 @@ def check_command(
     needed = tuple(compare.KINDS) if baseline is not None else gate.required_kinds
     shared = (options["key_op"], options["iterations"], options["exact_names"], is_strict())
     summarizer = Summarizer(needed, *shared, options["include_warm_up"], get_layers())
-    reader = RunReader(summarizer, is_one_run=options["one_run"])
-    before = reader.read(paths[0]) if paths else None
-    after = reader.read(paths[1:])
-    if options["run"] and program is not None:
-        after += _record_runs(program, reader, options)
+    recorder = _create_recorder(printing.style)
+    reader = RunReader(summarizer, is_one_run=options["one_run"], observe=recorder)
+    with collect_warnings() as texts:
+        before = reader.read(paths[0]) if paths else None
+        after = reader.read(paths[1:])
+        if options["run"] and program is not None:
+            after += _record_runs(program, reader, options)
     if baseline is not None:
         write_baseline(before or after, baseline, overwrite=printing.force, inputs=reader.inputs)
         print_message(f"wrote {baseline}", quiet=options["quiet"])
@@ -226,11 +233,24 @@ def check_command(
     if not after or is_only_saved:
         return
     check = gate.check(before if before is not None or options["history"] is not None else [], after)
-    _print_check(check, printing, reader, options["limit"], options["quiet"])
+    if recorder is None:
+        _print_check(check, printing, reader, options["limit"], options["quiet"])
+    else:
+        others = {"inputs": reader.inputs, "limit": options["limit"], "kinds": gate.kinds, "warnings": texts}
+        _print_answer(check, recorder, len(before or ()), printing, **others)
     _write_reports(check, options["reports"], printing, reader, paths)
     report_conditions(check.conditions, allow_untestable=options["allow_untestable"], quiet=options["quiet"])
     status = _STATUSES[check.outcome]
     context.exit(0 if status == CONDITION_IS_UNTESTABLE and options["allow_untestable"] else status)
+
+
+def _create_recorder(style: str) -> RunRecorder | None:
+    """Return what describes the captures of the runs, or None if the output does not contain them."""
+    if style != ANSWER:
+        return None
+    from tracekit.answers.check import RunRecorder
+
+    return RunRecorder()
 
 
 def _check_arguments(
@@ -269,6 +289,37 @@ def _record_runs(program: Sequence[str], reader: RunReader, options: dict[str, A
     return runs
 
 
+def _print_answer(
+    check: Check,
+    recorder: RunRecorder,
+    runs_a: int,
+    printing: Printing,
+    *,
+    inputs: Sequence[Input],
+    limit: int | None,
+    kinds: Sequence[str],
+    warnings: Sequence[str],
+) -> None:
+    """Print a check in the envelope that all answers share.
+
+    Args:
+        check: The result of the check.
+        recorder: The runs of A and of B that were read.
+        runs_a: Number of the runs of A that were read.
+        printing: How and where to print.
+        inputs: The files that were read, which the output must not replace.
+        limit: Maximum number of rows.
+        kinds: Kinds of rows that were checked.
+        warnings: Warnings that were shown while the runs were read.
+    """
+    from tracekit.answers.check import wrap_check
+
+    a, b = recorder.runs[:runs_a], recorder.runs[runs_a:]
+    scope = {"by": tuple(kinds), **read_scope()}
+    envelope = wrap_check(check, a, b, scope=scope, limit=limit or None, warnings=warnings)
+    print_envelope(envelope, printing, ComparedFiles(tuple(inputs)))
+
+
 def _print_check(check: Check, printing: Printing, reader: RunReader, limit: int | None, quiet: bool) -> None:  # noqa: FBT001
     """Print the verdict and the rows of a check, or write them to the output."""
     max_rows = compute_max_rows_per_report(limit, printing, 1)
@@ -278,7 +329,7 @@ def _print_check(check: Check, printing: Printing, reader: RunReader, limit: int
         if printing.style == "json":
             value = check.to_dict()
             limited = value["rows"][: max_rows or None]
-            page.print_json({"outcome": check.outcome, **value, "rows": limited})
+            page.print_json({**value, "rows": limited})
         elif printing.style == "table":
             for line in _format_introduction(check):
                 page.print_wrapped_line(line)

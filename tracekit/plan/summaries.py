@@ -31,6 +31,12 @@ _MAX_REASON = 1000
 """Maximum number of characters of a reason, which baselines contain."""
 
 
+def get_key_op(view: TraceView) -> str | None:
+    """Return the name of the op that delimits the iterations of a rolled-up trace, or None if there is none."""
+    iterations = get_rollup(view.plan).steady.iterations
+    return iterations.key if iterations.has_key_op else None
+
+
 def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = False) -> Summary:
     """Return the number and the times of the events of a trace, by name and iteration, without the warm-up.
 

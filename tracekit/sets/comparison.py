@@ -234,7 +234,11 @@ class Summarizer:
     preferred_key_op: str | None = None
 
     def __call__(self, trace: Trace) -> Summary:
-        """Return the summary of a trace.
+        """Return the summary of a trace."""
+        return self.summarize_rolled_up(self.roll_up(trace))
+
+    def roll_up(self, trace: Trace) -> Trace:
+        """Return a trace with the iterations that are summarized.
 
         A trace that is already rolled up is not rolled up again if ``key_op`` and ``iterations`` are None and
         ``include_warm_up`` is false.
@@ -242,19 +246,21 @@ class Summarizer:
         linked = (trace if self.layers is None else trace.with_layers(self.layers)).correlate()
         is_rolled_up = linked._view.plan.rollup is not None  # noqa: SLF001 - as for exporters
         if is_rolled_up and self.key_op is None and self.iterations is None and not self.include_warm_up:
-            return self._summarize(linked)
-        summary = self._summarize(self._roll_up(linked, self.key_op))
+            return linked
+        chosen = self._roll_up(linked, self.key_op)
         preferred = None if is_rolled_up or self.key_op is not None else self.preferred_key_op
-        if preferred is not None and preferred != summary.facts.get("key_op"):
+        if preferred is not None and preferred != summaries.get_key_op(chosen._view):  # noqa: SLF001
             with contextlib.suppress(TracekitError):
-                return self._summarize(self._roll_up(linked, preferred))
-        return summary
+                other = self._roll_up(linked, preferred)
+                return other if summaries.get_key_op(other._view) else chosen  # noqa: SLF001
+        return chosen
 
     def _roll_up(self, trace: Trace, key_op: str | None) -> Trace:
         return trace.rollup(key_op=key_op, iterations=self.iterations, include_warm_up=self.include_warm_up or None)
 
-    def _summarize(self, trace: Trace) -> Summary:
-        return summaries.summarize(trace._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001 - as for exporters
+    def summarize_rolled_up(self, trace: Trace) -> Summary:
+        """Return the summary of a trace that ``roll_up`` returned."""
+        return summaries.summarize(trace._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001
 
     def summarize(self, side: Side) -> Summary:
         """Return the summary of one side of a comparison.

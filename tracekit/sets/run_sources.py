@@ -9,16 +9,16 @@ import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tracekit.errors import TracekitError, convert_to_printable_path
-from tracekit.sets import load_many, paths, ranks
+from tracekit.sets import TraceSet, load_many, paths, ranks
 from tracekit.sets.comparison import is_baseline, list_input_files_of_side, read_json_file
 from tracekit.sets.member import read_recorded_metadata
 from tracekit.system.files import convert_file_url_to_path
 from tracekit.system.targets import Input
 from tracekit.text.urls import is_url
-from tracekit.trace import load
+from tracekit.trace import Trace, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +41,30 @@ class RunSource:
     captures: tuple[Path | str, ...]
 
 
+class ReadRun(NamedTuple):
+    """A run that has been read, and whose captures are still open.
+
+    Attributes:
+        source: The capture, the captures of the ranks, the path of the baseline, or None for a summary.
+        summary: The summary of the run.
+        steps: The capture with the iterations that were summarized. None if there are several captures or none.
+    """
+
+    source: Trace | TraceSet | Path | None
+    summary: Summary
+    steps: Trace | None = None
+
+
+class RunObserver:
+    """What is called with each run while its captures are open."""
+
+    def __call__(self, run: ReadRun) -> None:
+        """Handle a run that has been read."""
+
+    def forget(self, count: int) -> None:
+        """Forget the last runs, because they are read again."""
+
+
 class RunReader:
     """Reads the runs of both sides of a check, one capture at a time.
 
@@ -50,14 +74,22 @@ class RunReader:
     Args:
         summarizer: How captures are summarized.
         is_one_run: Whether the captures of each folder or pattern are the ranks of one run.
+        observe: Observer that is called with each run in turn, or None.
 
     Attributes:
         inputs: The files that have been read, which an output must not replace.
     """
 
-    def __init__(self, summarizer: Summarizer, *, is_one_run: bool = False) -> None:
+    def __init__(
+        self,
+        summarizer: Summarizer,
+        *,
+        is_one_run: bool = False,
+        observe: RunObserver | None = None,
+    ) -> None:
         self._summarizer = summarizer
         self._is_one_run = is_one_run
+        self._observe = observe or RunObserver()
         self.inputs: list[Input] = []
 
     def read(self, sides: Side | Sequence[Side]) -> list[Summary]:
@@ -74,6 +106,7 @@ class RunReader:
             (key_op, count), *_ = key_ops.most_common(1)
             self._summarizer = replace(self._summarizer, preferred_key_op=key_op)
             if count < len(runs):
+                self._observe.forget(len(runs))
                 runs = self._read_sides(sides)
         return [reduce_to_run(run) for run in runs]
 
@@ -88,7 +121,19 @@ class RunReader:
             yield from self._read_paths(side, recorded)
         else:
             self.inputs += list_input_files_of_side(side)
-            yield self._summarizer.summarize(side)
+            if isinstance(side, Trace):
+                yield self._summarize(side)
+                return
+            summary = self._summarizer.summarize(side)
+            self._observe(ReadRun(side if isinstance(side, TraceSet) else None, summary))
+            yield summary
+
+    def _summarize(self, trace: Trace) -> Summary:
+        """Return the summary of a capture that is a run."""
+        rolled_up = self._summarizer.roll_up(trace)
+        summary = self._summarizer.summarize_rolled_up(rolled_up)
+        self._observe(ReadRun(trace, summary, rolled_up))
+        return summary
 
     def _read_paths(
         self, path: str | os.PathLike[str], recorded: dict[Path | str, RecordedMetadata]
@@ -100,13 +145,17 @@ class RunReader:
             if is_baseline(first):
                 from tracekit.core.compare import baseline
 
-                yield from read_json_file(first, baseline.decode_runs, "the baseline")
+                for summary in read_json_file(first, baseline.decode_runs, "the baseline"):
+                    self._observe(ReadRun(Path(first), summary))
+                    yield summary
             elif len(source.captures) > 1:
                 with load_many(list(source.captures), strict=self._summarizer.strict) as traces:
-                    yield self._summarizer.summarize(traces)
+                    summary = self._summarizer.summarize(traces)
+                    self._observe(ReadRun(traces, summary))
+                    yield summary
             else:
                 with load(first) as trace:
-                    yield self._summarizer(trace)
+                    yield self._summarize(trace)
                     recorded[first] = read_recorded_metadata(trace, get_path(first))
 
 

@@ -16,7 +16,7 @@ from tracekit.core.check.gate import (
     check_runs,
 )
 from tracekit.core.check.prediction import PredictedSaving, PredictionResult, parse_prediction
-from tracekit.core.check.result import Check, CheckRow
+from tracekit.core.check.result import Check, CheckedRun, CheckRow
 from tracekit.core.check.runs import compute_run_id, reduce_to_run
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Check",
     "CheckLimits",
     "CheckRow",
+    "CheckedRun",
     "PredictedSaving",
     "PredictionResult",
     "check_runs",

@@ -15,14 +15,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tracekit.core.check.inference import Inference, infer
 from tracekit.core.check.prediction import compare_with_prediction
-from tracekit.core.check.result import Check, CheckRow, describe_noise, describe_step
-from tracekit.core.check.runs import OTHERS, choose_rows, find_repeated_runs, read_times
+from tracekit.core.check.result import Check, CheckedRun, CheckRow, describe_noise, describe_step
+from tracekit.core.check.runs import OTHERS, choose_rows, compute_run_id, find_repeated_runs, read_times
 from tracekit.core.compare.conditions import ConditionResult
 from tracekit.core.compare.makers import describe_differences, have_different_makers, use_common_names
 from tracekit.core.compare.notes import have_comparable_iterations, list_comparability_notes
@@ -131,20 +131,23 @@ def check_runs(
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The different runs of both sides, earlier runs, and notes about them."""
+    """The different runs of both sides, earlier runs, notes about them, and the list of all runs of both sides."""
 
     a: tuple[Summary, ...]
     b: tuple[Summary, ...]
     earlier: tuple[tuple[Summary, ...], ...]
     notes: tuple[str, ...]
     reason: str
+    listed: tuple[CheckedRun, ...] = ()
 
     @classmethod
     def create(cls, a: Sequence[Summary], b: Sequence[Summary], earlier: Sequence[Sequence[Summary]]) -> _Sides:
         """Return both sides without repeated runs, and with the names that GPUs of different makers share."""
         notes, distinct = [], []
+        listed: list[CheckedRun] = []
         for name, side in (("A", a), ("B", b)):
             repeated = find_repeated_runs(side)
+            listed += _list_runs("a" if name == "A" else "b", side, repeated)
             distinct.append([run for i, run in enumerate(side) if i not in repeated])
             notes += [
                 f"run {i + 1} of {name} is a copy of run {first + 1}, so it is left out"
@@ -163,7 +166,7 @@ class _Sides:
         reason = "" if a and b else f"{'A' if not a else 'B'} has no run"
         if a and b and not all(have_comparable_iterations(a[0], run) for run in (*a, *b)):
             reason = "an op delimits the iterations of some runs only; name it with --key-op or key_op="
-        return cls(tuple(a), tuple(b), tuple(used), tuple(dict.fromkeys(notes)), reason)
+        return cls(tuple(a), tuple(b), tuple(used), tuple(dict.fromkeys(notes)), reason, tuple(listed))
 
     @property
     def all(self) -> tuple[Summary, ...]:
@@ -174,6 +177,14 @@ class _Sides:
     def by_name(self) -> dict[str, Summary]:
         """The runs of both sides, by name."""
         return _name_runs("A", self.a) | _name_runs("B", self.b)
+
+
+def _list_runs(side: Literal["a", "b"], runs: Sequence[Summary], repeated: Mapping[int, int]) -> Iterator[CheckedRun]:
+    """Yield the runs of one side with the duration of a step, copies included."""
+    times = read_times(runs, "iterations", [(DURATION,)])[:, 0]
+    for i, (run, time) in enumerate(zip(runs, times.tolist(), strict=True)):
+        copy_of = repeated[i] + 1 if i in repeated else None
+        yield CheckedRun(side, i + 1, compute_run_id(run), run.iterations, time or None, copy_of)
 
 
 def _is_comparable(run: Summary, earlier: Summary) -> bool:
@@ -266,6 +277,7 @@ class _Gate:
             resolution_percent=self.limits.resolution_percent,
             reason=reason,
             notes=sides.notes,
+            runs=sides.listed,
         )
 
     def _list_quantities(self) -> tuple[dict[int, _Quantity], dict[int, str]]:

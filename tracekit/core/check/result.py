@@ -6,17 +6,20 @@ All times are in ns per iteration. Changes are in per cent of the baseline.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from tracekit.core.check.inference import Method  # noqa: TC001 - the types of fields are read at run time
+from tracekit.core.check.prediction import PredictionResult  # noqa: TC001 - as above
+from tracekit.core.compare.conditions import ConditionResult  # noqa: TC001 - as above
 from tracekit.core.diagnosis.answer import Answer, Figures
+from tracekit.errors import SchemaError
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:
-    from tracekit.core.check.inference import Method
-    from tracekit.core.check.prediction import PredictionResult
-    from tracekit.core.compare import ConditionResult
+    from collections.abc import Mapping
+    from typing import Self
 
 Verdict = Literal["faster", "slower", "same", "untestable"]
 Presence = Literal["both", "new", "gone"]
@@ -113,6 +116,27 @@ class CheckRow(Figures):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedRun(Figures):
+    """A run of one side of a check.
+
+    Attributes:
+        side: The side, ``a`` or ``b``.
+        run: Number of the run on its side, from 1, in the order in which the runs were passed.
+        run_id: Hash of the names, counts and times of the run.
+        iterations: Number of iterations.
+        step_ns: Duration of a step, or None if it was not recorded.
+        copy_of: Number of the run of the same side of which this one is a copy, or None. Copies are left out.
+    """
+
+    side: Literal["a", "b"]
+    run: int
+    run_id: str
+    iterations: int
+    step_ns: float | None
+    copy_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Check(Answer):
     """Whether the runs of B are slower or faster than those of A, compared with the differences between runs.
 
@@ -133,6 +157,7 @@ class Check(Answer):
         resolution_percent: Largest change that the noise may hide before the duration of a step is untestable.
         reason: Why the duration of a step is untestable, or "".
         notes: What limits the comparison.
+        runs: The runs of A and B whose durations were compared.
     """
 
     verdict: Verdict = "untestable"
@@ -147,6 +172,7 @@ class Check(Answer):
     resolution_percent: float = 0.0
     reason: str = ""
     notes: tuple[str, ...] = ()
+    runs: tuple[CheckedRun, ...] = ()
 
     @property
     def step(self) -> CheckRow | None:
@@ -166,6 +192,24 @@ class Check(Answer):
             only = not self.conditions and self.runs_a == 0
             outcomes = [*([] if only else outcomes), _OUTCOMES[self.prediction.agreement]]
         return "failed" if "failed" in outcomes else "untestable" if "untestable" in outcomes else "passed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the check as a dictionary for JSON, with its outcome."""
+        return {"outcome": self.outcome, **Answer.to_dict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the check whose dictionary is given.
+
+        Raises:
+            SchemaError: The dictionary is not that of a check, or its outcome contradicts its rows and conditions.
+        """
+        check = super(Check, cls).from_dict({name: each for name, each in values.items() if name != "outcome"})
+        if values.get("outcome") != check.outcome:
+            raise SchemaError(
+                f"the outcome of the check is {values.get('outcome')!r}, but it must be {check.outcome!r}"
+            )
+        return check
 
     def frame(self) -> pl.DataFrame:
         """Return one row per step, part, phase, op and kernel, with the attributes of ``CheckRow`` as columns."""
