@@ -264,6 +264,18 @@ def test_answers_mask_private_values_unless_asked(tmp_path: Path, private: bool)
     ]  # fmt: skip
     trace = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}], "traceEvents": events}
     (tmp_path / "run.pt.trace.json").write_text(json.dumps(trace), "utf-8")
+    labels = [
+        {
+            "ph": "M",
+            "name": "process_name",
+            "pid": 1,
+            "tid": 0,
+            "args": {"name": "/opt/bin/python t.py --key mirabella7"},
+        },
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "worker -k mirabella8"}},
+        {"ph": "X", "name": "slice", "pid": 1, "tid": 1, "ts": 1.0, "dur": 5.0},
+    ]
+    (tmp_path / "program.json").write_text(json.dumps({"traceEvents": labels}), "utf-8")
     shown = ""
     with serve(tmp_path, private=private) as caller:
         for tool, arguments in QUESTIONS.items():
@@ -274,6 +286,21 @@ def test_answers_mask_private_values_unless_asked(tmp_path: Path, private: bool)
             answer = json.dumps(caller.ask("query", capture="run.pt.trace.json", sql=sql)["answer"]["results"])
             assert not any(part in answer for part in (str(Path.cwd()), str(Path.cwd())[::-1]))
         shown += caller.fail("query", capture="run.pt.trace.json", sql="SELECT CAST(name AS INTEGER) FROM kernels")
+        for table, name in (("processes", "python"), ("threads", "worker")):
+            question = {
+                "capture": "program.json",
+                "table": table,
+                "ids": [1],
+                "column": "process_id",
+                "columns": ["name"],
+            }
+            page = caller.ask("look_up_rows", **question)
+            sql = caller.ask("query", capture="program.json", sql=f"SELECT name FROM {table}")
+            if not private:
+                assert [page["answer"]["results"][0]["rows"], sql["answer"]["results"][0]["rows"]] == [
+                    [{"name": name}]
+                ] * 2
+            shown += json.dumps([page, sql])
     assert "gemm" in shown
     for secret in ("mirabella", "falcon", "a1B2a1B2", "MIRABELLA"):
         assert (secret in shown) is private, secret

@@ -55,6 +55,21 @@ def test_only_named_tables_are_read() -> None:
 
 def test_columns_of_one_name_are_told_apart() -> None:
     assert [column.name for column in query("SELECT 1 AS a, 2 AS a, 3 AS b").columns] == ["a", "a:1", "b"]
+    names = [column.name for column in query('SELECT 1 AS "a:1", 2 AS a, 3 AS a, 4 AS a').columns]
+    assert names == ["a:1", "a", "a:2", "a:3"]
+
+
+def test_large_and_deep_values_are_refused() -> None:
+    assert query(f"SELECT {'[' * 20}1{']' * 20} AS a").to_dict()["rows"]
+    for text, message in (
+        (f"SELECT {'[' * 200}1{']' * 200}", "more than 32 lists and structures inside one another"),
+        ("SELECT repeat('x', 20000000)", "the values of the first 1 rows have more than 16,777,216 characters"),
+        ("SELECT repeat('x', 10000) FROM range(9000)", "of the first 1,678 rows have more than"),
+        ("SELECT [repeat('x', 20000000)]", "have more than 16,777,216 characters"),
+        (f"SELECT {','.join('1' * 1001)}", "the query has 1,001 columns, which is more than 1,000"),
+    ):
+        with pytest.raises(TracekitError, match=message):
+            query(text)
 
 
 def test_rows_are_limited() -> None:

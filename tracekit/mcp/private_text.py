@@ -7,6 +7,7 @@ import getpass
 import os
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,15 @@ from tracekit.readers.redaction.vocabulary import COMMON, TECHNICAL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.answers.envelope import AnswerTable, Envelope
     from tracekit.mcp.roots import AllowedFolders
 
 PROGRAM_TABLES = ("processes", "threads")
 """Tables whose names may be the path of a program, or its command line."""
+_PROGRAM_COLUMNS = ("Thread Name",)
+"""Columns of reports with names of these tables."""
 _PROGRAM = re.compile(r"\A\s*(?:[A-Za-z]:)?[/\\]\S*?([^/\\\s]+)(?:\s.*)?\Z", re.DOTALL)
+_OPTION = re.compile(r"\s--?[A-Za-z].*", re.DOTALL)
 _MAX_KNOWN = 200_000
 _PUBLIC = frozenset({"content_id"})
 """Fields that hold no text of the capture."""
@@ -64,6 +69,24 @@ class PrivateTextMask:
             }
         return value
 
+    def mask_programs(self, envelope: Envelope) -> Envelope:
+        """Return an envelope with only the names of programs in rows of processes and threads, not their arguments."""
+        return replace(envelope, results=tuple(map(self._mask_programs_of, envelope.results)))
+
+    def _mask_programs_of(self, table: AnswerTable) -> AnswerTable:
+        names = (*_PROGRAM_COLUMNS, *(["name"] if table.schema in PROGRAM_TABLES else []))
+        is_name = [column.name in names for column in table.columns]
+        if not (self.is_active and any(is_name)):
+            return table
+        rows = tuple(
+            tuple(
+                self.mask_program(value) if named and isinstance(value, str) else value
+                for value, named in zip(row, is_name, strict=True)
+            )
+            for row in table.rows
+        )
+        return replace(table, rows=rows)
+
     def mask_table(self, name: str, table: pa.Table) -> pa.Table:
         """Return a table without private values in its columns of text.
 
@@ -87,8 +110,10 @@ class PrivateTextMask:
 
     def mask_program(self, text: str) -> str:
         """Return the name of a program, given its name, its path or its command line."""
+        if not self.is_active:
+            return self.mask_text(text)
         match = _PROGRAM.match(text)
-        return self.mask_text(match[1] if match else text) if self.is_active else self.mask_text(text)
+        return self.mask_text(match[1] if match else _OPTION.sub("", text))
 
     def _mask_value(self, table: str, column: str, value: str | bytes | None) -> str | None:
         if value is None:

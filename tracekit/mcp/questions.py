@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import stat
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,7 +93,7 @@ class Questioner:
         self._folders = folders
         self._mask = mask
         self._limits = limits
-        self._open: OrderedDict[tuple[str, int, int], TraceOrSet] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], TraceOrSet] = OrderedDict()
 
     def answer(self, question: str, arguments: Arguments) -> Any:
         """Return the answer to a question as JSON, without private values.
@@ -128,15 +131,14 @@ class Questioner:
     def _mask_envelope(self, envelope: Envelope) -> dict[str, Any]:
         """Return the JSON of an envelope without private values, and with paths relative to the roots."""
         paths = [self._folders.show(Path(each.path).absolute()) for each in envelope.inputs]
-        masked: dict[str, Any] = self._mask.mask_answer(envelope.to_dict())
+        masked: dict[str, Any] = self._mask.mask_answer(self._mask.mask_programs(envelope).to_dict())
         for each, path in zip(masked["inputs"], paths, strict=True):
             each["path"] = path
         return masked
 
     def _get(self, path: str) -> TraceOrSet:
         """Return the capture or captures at a path, which stay open until others were used more recently."""
-        state = Path(path).stat()
-        key = (path, state.st_mtime_ns, state.st_size)
+        key = (path, _compute_fingerprint(Path(path)))
         if key not in self._open:
             for other in [other for other in self._open if other[0] == path]:
                 self._open.pop(other).close()
@@ -154,10 +156,10 @@ class Questioner:
                 continue
             try:
                 reader = detection.find_reader(Source(path))
-            except (TracekitError, OSError):
+                size = path.stat().st_size if path.is_file() else None
+            except (TracekitError, OSError):  # it was removed or replaced meanwhile, or nobody can tell what it is
                 continue
             if reader is not None:
-                size = path.stat().st_size if path.is_file() else None
                 listed.append({"path": self._folders.show(path), "format": reader.format, "bytes": size})
             if len(listed) >= MAX_LISTED:
                 break
@@ -289,6 +291,20 @@ class Questioner:
         frame = pl.DataFrame(rows, schema=kinds, orient="row")
         result = build_table("how_to_record", "how_to_record", frame, _RECORDING_COLUMNS)
         return Asked("info", ("how_to_record",), traces).wrap_tables([result], list(dict.fromkeys(names)))
+
+
+def _compute_fingerprint(path: Path) -> str:
+    """Return a text that changes whenever a file changes, or any file in a folder and its subfolders."""
+    digest = hashlib.blake2b(digest_size=16)
+    pending = [path]
+    while pending:
+        current = pending.pop()
+        state = current.stat()
+        fields = (os.fspath(current), state.st_ino, state.st_mtime_ns, state.st_size)
+        digest.update(repr(fields).encode("utf-8", "backslashreplace"))
+        if stat.S_ISDIR(state.st_mode) and not (current != path and current.is_symlink()):
+            pending.extend(sorted(current.iterdir()))
+    return digest.hexdigest()
 
 
 def _find_column(table: AnswerTable, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,12 @@ MAX_TABLE_ROWS = 20_000_000
 """Maximum number of rows of all tables that a query names."""
 MAX_ROWS = 10_000
 """Maximum number of rows of a result."""
+MAX_COLUMNS = 1_000
+"""Maximum number of columns of a result."""
+MAX_CHARACTERS = 1 << 24
+"""Maximum number of characters and bytes of all values of a result."""
+MAX_DEPTH = 32
+"""Maximum number of lists and structures inside one another in a value."""
 _DIGITS_OF_FLOAT = 15
 _SETTINGS = {
     "enable_external_access": "false",
@@ -93,7 +100,10 @@ def run_query(
             _register(database, names, count_rows, read_table)
             result = database.execute(statement)
             columns = [(str(name), str(kind)) for name, kind, *_ in result.description or ()]
-            rows = result.fetchmany(MAX_ROWS + 1)
+            if len(columns) > MAX_COLUMNS:
+                message = f"the query has {len(columns):,} columns, which is more than {MAX_COLUMNS:,}"
+                raise TracekitError(message, hint="select fewer columns")
+            rows = _fetch(result)
         except duckdb.InterruptException as e:
             hint = "ask for less, such as a shorter time or an aggregate"
             raise TracekitError(f"the query took longer than {seconds:.3g} s", hint=hint) from e
@@ -103,6 +113,35 @@ def run_query(
         finally:
             timer.cancel()
     return _build_table(columns, rows), names
+
+
+def _fetch(result: duckdb.DuckDBPyConnection) -> list[Any]:
+    """Return the first rows of a result as JSON has their values, and one more if there are more.
+
+    Raises:
+        TracekitError: The values are too large, or are nested too deeply.
+    """
+    rows: list[Any] = []
+    rest = MAX_CHARACTERS
+    while len(rows) <= MAX_ROWS and (row := result.fetchone()) is not None:
+        values = tuple(_to_json(value) for value in row)
+        rest -= sum(map(_count_characters, values))
+        if rest < 0:
+            message = f"the values of the first {len(rows) + 1:,} rows have more than {MAX_CHARACTERS:,} characters"
+            raise TracekitError(
+                message, hint="select fewer columns or rows, or a part of each text with left(text, 100)"
+            )
+        rows.append(values)
+    return rows
+
+
+def _count_characters(value: Any) -> int:
+    """Return the number of characters of the texts in a value, and of its numbers at least one each."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list):
+        return 1 + sum(map(_count_characters, value))
+    return 1 + sum(map(_count_characters, [*value, *value.values()])) if isinstance(value, dict) else 1
 
 
 def _parse(database: duckdb.DuckDBPyConnection, sql: str) -> tuple[duckdb.Statement, tuple[str, ...]]:
@@ -133,15 +172,12 @@ def _register(
 
 def _build_table(columns: list[tuple[str, str]], rows: list[Any]) -> AnswerTable:
     """Return the rows of a result as the table of an answer."""
-    names: list[str] = []
-    for name, _ in columns:
-        number = sum(1 for each in names if each == name or each.startswith(f"{name}:"))
-        names.append(f"{name}:{number}" if number else name)
+    names = _choose_column_names([name for name, _ in columns])
     described = tuple(
         AnswerColumn(name, _TYPES.get(kind, kind.lower()), None, "")
         for name, (_, kind) in zip(names, columns, strict=True)
     )
-    values = tuple(tuple(_to_json(value) for value in row) for row in rows[:MAX_ROWS])
+    values = tuple(rows[:MAX_ROWS])
     is_cut = len(rows) > MAX_ROWS
     reason = f"only the first {MAX_ROWS:,} rows are returned" if is_cut else None if rows else "no row meets the query"
     hint = "aggregate the rows, or write LIMIT and OFFSET" if is_cut else None
@@ -149,8 +185,28 @@ def _build_table(columns: list[tuple[str, str]], rows: list[Any]) -> AnswerTable
     return AnswerTable("query", "query", status, reason, hint, described, values, len(values))
 
 
-def _to_json(value: Any) -> Any:
-    """Return a value of the database as JSON has it. Numbers that are not exact in floats become strings."""
+def _choose_column_names(names: list[str]) -> list[str]:
+    """Return different names of columns: the second column of the name ``a`` is ``a:1``, if no column has this name."""
+    counts: Counter[str] = Counter()
+    known = set(names)
+    chosen = []
+    for name in names:
+        number, counts[name] = counts[name], counts[name] + 1
+        unique = name
+        while number and unique in known:
+            unique = f"{name}:{number}"
+            number += 1
+        known.add(unique)
+        chosen.append(unique)
+    return chosen
+
+
+def _to_json(value: Any, depth: int = 0) -> Any:
+    """Return a value of the database as JSON has it. Numbers that are not exact in floats become strings.
+
+    Raises:
+        TracekitError: The value is nested too deeply.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):
@@ -158,8 +214,11 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, Decimal):
         is_exact = len(value.as_tuple().digits) <= _DIGITS_OF_FLOAT
         return float(value) if is_exact and value.is_finite() else str(value)
+    if depth >= MAX_DEPTH:
+        message = f"a value of the query has more than {MAX_DEPTH} lists and structures inside one another"
+        raise TracekitError(message, hint="flatten it with unnest, or select a part of it")
     if isinstance(value, (list, tuple)):
-        return [_to_json(each) for each in value]
+        return [_to_json(each, depth + 1) for each in value]
     if isinstance(value, dict):
-        return {str(name): _to_json(each) for name, each in value.items()}
+        return {str(name): _to_json(each, depth + 1) for name, each in value.items()}
     return value.hex() if isinstance(value, bytes) else str(value)
