@@ -315,9 +315,10 @@ def test_streams_lines_and_devices_of_every_kind(tmp_path: Path) -> None:
     assert [(m["bytes"], m["memory_kind"]) for m in sets] == [(12, "Device"), (None, None)]
     assert (graph["graph_id"], graph["correlation_id"]) == (5, 8)
     assert (device["device_id"], device["compute_major"], device["sm_count"]) == (1, None, 0)
-    assert {name: kind.count for name, kind in undecoded.items()} == {
-        "memory events on streams": 1,
-        "derived events of GPUs": 1,
+    assert {name: (kind.count, kind.is_auxiliary) for name, kind in undecoded.items()} == {
+        "memory events on streams": (1, False),
+        "derived events of GPUs": (1, False),
+        "messages of the profiler": (3, True),
     }
 
 
@@ -599,12 +600,107 @@ def test_absolute_times_are_made_relative(tmp_path: Path) -> None:
     host, metadata = Plane("/host:CPU", process_id=5), Plane("/host:metadata")
     utc = 1_700_000_000_000_000_000
     host.line(1, "a", ("x", 3_000, 2_000, {}), origin=utc)
-    host.plane.lines[0].events.add(metadata_id=1, num_occurrences=7)
     with load(save(tmp_path, host, metadata, hostnames=[b"node-17.example"])) as trace:
         assert not any("node-17" in pl.DataFrame(trace[name]).write_csv() for name in trace.tables)
         assert [(r["start_ns"], r["end_ns"]) for r in trace["nvtx_ranges"].to_pylist()] == [(0, 2)]
         assert trace.info["origin_utc_ns"] == str(utc + 3)
         assert trace["processes"].to_pylist() == [{"process_id": 5, "name": None}]
+
+
+def add_total(plane: Plane, line: int, name: str, count: int, duration_ps: int, **values: object) -> None:
+    plane.plane.lines[line].events.add(
+        metadata_id=plane.name(name), num_occurrences=count, duration_ps=duration_ps, stats=plane.values(values)
+    )
+
+
+def test_events_that_stand_for_several_are_totals(tmp_path: Path) -> None:
+    """A loop counts without the ops in it, and the events of all steps count together."""
+    core = build_core(1, XLA_Ops=[("%fusion.1 = f32[] fusion()", 0, 5_000, {})], Steps=[])
+    for group in (0, 1):
+        add_total(core, 0, "%fusion.1 = f32[] fusion()", 3, 4_700, min_duration_ps=1_200 + group, group_id=group)
+    add_total(core, 0, "%while.2 = f32[] while()", 1, 20_000, self_duration_ps=2_500)
+    add_total(core, 1, "7", 1, 30_000)
+    gpu, host = Plane("/device:GPU:0"), Plane("/host:CPU")
+    gpu.line(3, "Stream #3(Kernel)")
+    add_total(gpu, 0, "k<1>", 2, 999)
+    gpu.line(4, "XLA Ops")
+    add_total(gpu, 1, "derived", 2, 999)
+    host.line(1, "a")
+    add_total(host, 0, "x", 0, 0)
+    with load(save(tmp_path, core, gpu, host)) as trace:
+        columns = ["device_id", "kind", "name", "path", "depth", "count", "total_ns", "min_ns"]
+        rows = trace.frame("activity_totals").select(columns).collect().rows()
+        assert trace.count("kernels") == 1
+        assert {name: kind.count for name, kind in trace.undecoded.items()} == {"derived events of GPUs": 1}
+        assert trace.stats("activity_total_sum")["Name"].to_list() == ["fusion.1", "while.2", "k<1>"]
+    assert rows == [
+        (2, "activity", "fusion.1", "fusion.1", 0, 6, 9, 1),
+        (2, "activity", "while.2", "while.2", 0, 1, 2, 20),
+        (2, "scope", "7", "7", 0, 1, 30, 30),
+        (0, "activity", "k<1>", "k<1>", 0, 2, 0, None),
+        (None, "scope", "x", "x", 0, 0, 0, None),
+    ]
+
+
+@pytest.mark.parametrize("event", [{"num_occurrences": -1}, {"num_occurrences": 1, "duration_ps": -1}])
+def test_totals_are_checked(event: dict[str, int], tmp_path: Path) -> None:
+    host = Plane("/host:CPU")
+    host.line(1, "a")
+    host.plane.lines[0].events.add(**event)
+    with pytest.raises(CorruptTraceError, match="the duration or the number of occurrences of an event"):
+        load(save(tmp_path, host))
+
+
+def test_a_plane_that_is_repeated_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "twice.xplane.pb"
+    path.write_bytes(DATA + DATA)
+    with pytest.warns(TracekitWarning, match="5 planes repeat others byte for byte and are read once"):
+        trace = tk.load(path)
+    with trace, load(FIXTURE) as once:
+        for name in once.tables:
+            assert trace[name] == once[name]
+        repeated = trace.undecoded["repeated planes"]
+        assert (repeated.count, repeated.is_auxiliary) == (5, True)
+
+
+def test_planes_with_the_same_name_and_other_events_are_read(tmp_path: Path) -> None:
+    gpus = []
+    for start in (1_000, 5_000):
+        gpus.append(Plane("/device:GPU:0"))
+        gpus[-1].line(3, "Stream #3(Kernel)", ("k", start, 1_000, {}))
+    with load(save(tmp_path, *gpus)) as trace:
+        assert trace["kernels"]["start_ns"].to_pylist() == [1, 5]
+        assert trace.count("devices") == 1
+        assert not trace.undecoded
+
+
+def test_threads_have_the_names_that_the_trace_viewer_shows(tmp_path: Path) -> None:
+    host = Plane("/host:CPU")
+    host.line(5, "python/5", ("x", 0, 1_000, {}))
+    host.line(6, "", ("y", 0, 1_000, {}))
+    for line, name in zip(host.plane.lines, (b"main loop", b"other"), strict=True):
+        line.display_name = name
+    with load(save(tmp_path, host)) as trace:
+        assert trace["threads"].select(["thread_id", "name"]).to_pylist() == [
+            {"thread_id": 5, "name": "main loop"},
+            {"thread_id": 6, "name": "other"},
+        ]
+
+
+def test_invalid_events_of_the_trace_viewer_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace.json"
+    name = '{"ph":"M","pid":1,"name":"process_name","args":{"name":"/host:CPU"}}'
+    event = '{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a"}'
+    path.write_text(f'{{"traceEvents":[{name},{event},{{"ph":}},{event}]}}')
+    with pytest.warns(TracekitWarning, match="1 event is not valid JSON and was skipped"), tk.load(path) as trace:
+        assert trace.count("nvtx_ranges") == 2
+
+
+def test_bytes_after_a_compressed_profile_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.xplane.pb.gz"
+    path.write_bytes(gzip.compress(DATA, 1) + b"abc")
+    with pytest.warns(TracekitWarning, match="3 bytes after its end are ignored"), tk.load(path) as trace:
+        assert trace.count("kernels") == 155
 
 
 def test_an_empty_profile_has_no_rows(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.readers.test_xplane import FIXTURE, TPU, Plane, load, save
+from tests.readers.test_xplane import FIXTURE, TPU, Plane, load, message, save
 from tracekit.errors import CorruptTraceError
 
 
@@ -20,6 +20,8 @@ def build_private_profile(folder: Path) -> Path:
     host, metadata = Plane("/host:CPU", user_name="jdoe9"), Plane("/host:metadata")
     event = {"source": "/home/jdoe9/secretproject/train.py:3", "cmd_line": "python train.py --api-key=abcd1234efgh"}
     host.line(1, "python", ("step", 0, 1_000, event), ("on node-17 by jdoe9", 0, 0, {"n": 1}))
+    command = message("XStat", metadata_id=host.name("cmd_line"), str_value=b"python sum.py")
+    host.plane.lines[0].events.add(metadata_id=1, num_occurrences=7, stats=[command])
     of_op = encode(2, b"jit(f)/add") + encode(3, b"/data/secretproject/model.py")
     instruction = encode(1, b"i") + encode(2, b"add") + encode(7, of_op)
     module = encode(1, b"m") + encode(3, encode(1, b"e") + encode(2, instruction))
@@ -33,9 +35,9 @@ def test_private_values_are_replaced(tmp_path: Path) -> None:
     path, copy = build_private_profile(tmp_path), tmp_path / "copy.xplane.pb"
     counts = tk.redact(path, copy)
     data = copy.read_bytes()
-    for private in (b"jdoe9", b"node-17", b"example.org", b"secretproject", b"abcd1234efgh"):
+    for private in (b"jdoe9", b"node-17", b"example.org", b"secretproject", b"abcd1234efgh", b"sum.py"):
         assert private not in data
-    assert (counts["host name"], counts["user name"], counts["command line"]) == (1, 1, 1)
+    assert (counts["host name"], counts["user name"], counts["command line"]) == (1, 1, 2)
     assert not any(tk.unredacted(copy).values())
     assert tk.unredacted(path) == counts
     with load(path) as before, load(copy) as after:

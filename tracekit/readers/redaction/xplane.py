@@ -100,7 +100,7 @@ def _iterate_private_values(plane: Plane) -> Iterator[tuple[str, int, int]]:
             kinds[name] = kind
     if not kinds:
         return
-    batches = (events.encoded for events in plane.iterate_events(list(range(len(plane.lines)))))
+    batches = plane.iterate_encoded_events()
     of_events = (EventValues.of_messages(plane, batch.starts, batch.stops, EVENT_VALUES) for batch in batches)
     for values in (EventValues.of_plane(plane), _read_values_of_metadata(plane), *of_events):
         for name, kind in kinds.items():

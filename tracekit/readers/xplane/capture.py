@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
+from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, format_count, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.xplane import (
@@ -24,12 +24,13 @@ from tracekit.readers.xplane import (
     sniff,
     space,
     thunks,
+    totals,
     viewer,
 )
 from tracekit.readers.xplane.hosts import convert_to_frame
 from tracekit.readers.xplane.values import EventValues
 from tracekit.registry.detection import describe_unrecognized
-from tracekit.registry.interface import Capture
+from tracekit.registry.interface import Capture, Undecoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,6 +61,7 @@ _IDS = {
     "nvtx_ranges": "range_id",
     "nvtx_marks": "mark_id",
     "memory_events": "memory_event_id",
+    "activity_totals": "activity_total_id",
 }
 
 
@@ -79,7 +81,7 @@ def read_profile(source: Source) -> ProfileCapture:
             else:
                 buffer, size = space.read_content(file)
                 budget = Budget(min(size, _MAX_COMPRESSION_RATIO * file.size))
-                profile = space.read_space(buffer, size, budget)
+                profile = space.read_space(buffer, size, budget).remove_repeated_planes()
             capture = ProfileCapture(source.path, profile, budget)
         except Damage as e:
             file.check_unchanged()
@@ -125,6 +127,8 @@ class ProfileCapture(Capture):
         self._undecoded = self._count_undecoded(activities)
         self._tables = self._build_thread_tables(activities)
         self._tables |= self._build_streams()
+        summed = totals.build_totals(profile.planes, self._first_core)
+        self._tables |= {"activity_totals": summed} if summed.height else {}
         self._subtract_origin()
         self._tables["capture_info"] = self._build_capture_info()
         self._free_planes()
@@ -146,12 +150,18 @@ class ProfileCapture(Capture):
         table = self._instructions if name == INSTRUCTIONS else self._convert_table(name)
         return table.select([column for column in columns if column in table.column_names])
 
-    def count_undecoded(self) -> Mapping[str, int]:
+    def count_undecoded(self) -> Mapping[str, int | Undecoded]:
         """Return the number of events that are in no table, by kind."""
-        return self._undecoded
+        about = {"messages of the profiler": self._space.errors + self._space.warnings}
+        about["repeated planes"] = self._space.repeated
+        return {**self._undecoded, **{kind: Undecoded(n, is_auxiliary=True) for kind, n in about.items() if n}}
 
     def warn_about_skipped_data(self) -> None:
-        """Warn if the profiler reported errors."""
+        """Warn if planes are repeated, or if the profiler reported errors."""
+        if self._space.repeated:
+            rest, rest_of_one = "repeat others byte for byte and are", "repeats another byte for byte and is"
+            what = format_count(self._space.repeated, "plane", rest, rest_of_one)
+            warn(f"{what} read once: the profile was appended to itself, or written twice", path=self._path)
         for noun, count in (("error", self._space.errors), ("warning", self._space.warnings)):
             if count:
                 warn(f"the profiler reported {count} {noun}{'s' * (count > 1)}: events may be missing", path=self._path)

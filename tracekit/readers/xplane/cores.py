@@ -103,6 +103,11 @@ def list_lines_of_ops(plane: Plane) -> list[int]:
     return [i for i, line in enumerate(plane.lines) if CORE.fullmatch(plane.name) and line.name in (*_OPS, _ASYNC)]
 
 
+def read_names_of_ops(plane: Plane) -> pl.Series:
+    """Return the name of the op of each name of events of a plane of a core."""
+    return _Core(plane, (), 0, 0).read_kinds()["name"]
+
+
 def read_cores(planes: Sequence[Plane], thread_ids: Sequence[Sequence[int]], first_device: int) -> CoreEvents:
     """Return the events of TPU cores.
 

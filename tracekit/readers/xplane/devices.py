@@ -117,7 +117,7 @@ class _Batch:
 
     def __init__(self, plane: Plane, events: EventBatch, values: EventValues | KnownValues) -> None:
         self._plane = plane
-        self._events = events
+        self._events = events._replace(names=compact_dictionary(events.names.indices, events.names.dictionary))
         self._values = values
 
     def split(self) -> dict[str, Int64Array]:
@@ -166,7 +166,7 @@ class _Batch:
         }
 
     def _build_kernels(self) -> dict[str, pa.Array]:
-        names = compact_dictionary(self._events.names.indices, self._events.names.dictionary)
+        names = self._events.names
         short = pa.array([shorten_kernel_name(name) for name in names.dictionary.to_pylist()], pa.string())
         details = self._values.get_strings(_KERNEL_DETAILS)
         parsed = [parse_kernel_details(text) for text in details.dictionary.to_pylist()]

@@ -69,7 +69,7 @@ class Hosts(NamedTuple):
     """The events of all threads.
 
     Attributes:
-        threads: Columns ``line`` (row number), ``thread_id``, ``name``.
+        threads: Columns ``line`` (row number), ``thread_id``, ``name``, ``label`` (the name in the trace viewer).
         ranges: Columns ``line``, ``start_ns``, ``end_ns``, ``name``, ``payload`` of the events with a duration.
         marks: The same columns of the events without a duration.
         calls: Columns ``line``, ``start_ns``, ``end_ns``, ``name`` of API calls, and those of ``build_annotations``.
@@ -102,7 +102,7 @@ def read_hosts(planes: Iterable[Plane], *, has_cores: bool = False) -> Hosts:
         Damage: An event is invalid.
     """
     parts = {name: [pl.DataFrame(schema=schema)] for name, schema in _SCHEMAS.items()}
-    lines: list[tuple[int, str]] = []
+    lines: list[tuple[int, str, str]] = []
     undecoded = 0
     for plane in planes:
         for events in plane.iterate_events(list(range(len(plane.lines)))):
@@ -110,8 +110,8 @@ def read_hosts(planes: Iterable[Plane], *, has_cores: bool = False) -> Hosts:
             for name, frame in batch.split().items():
                 parts[name].append(frame.select(*_SCHEMAS[name]))
             undecoded += batch.count_memory_of_hosts()
-        lines += [(line.id, line.name) for line in plane.lines]
-    threads = pl.DataFrame(lines, {"thread_id": pl.Int64, "name": pl.String}, orient="row")
+        lines += [(line.id, line.name, line.label) for line in plane.lines]
+    threads = pl.DataFrame(lines, {"thread_id": pl.Int64, "name": pl.String, "label": pl.String}, orient="row")
     frames = {name: pl.concat(frames) for name, frames in parts.items()}
     return Hosts(threads.with_row_index("line").cast({"line": pl.Int64}), **frames, undecoded=undecoded)
 
@@ -261,10 +261,10 @@ def merge_threads(hosts: Hosts) -> pl.DataFrame:
     unique = table.filter(pl.col("line").is_unique() & pl.col("api_line").is_unique())
     ids = unique.join(threads.select(api_line="line", api_id="thread_id"), on="api_line")
     named = threads.join(ids.select("line", "api_id"), on="line", how="left", maintain_order="left")
-    names = unique.join(threads.select("line", range_name="name"), on="line").select("range_name", line="api_line")
+    names = unique.join(threads.select("line", range_name="label"), on="line").select("range_name", line="api_line")
     named = named.join(names, on="line", how="left", maintain_order="left")
     return named.select(
         "line",
         thread_id=pl.coalesce("api_id", "thread_id"),
-        name=pl.coalesce("range_name", "name").str.replace(r"/-?\d+$", ""),
+        name=pl.coalesce("range_name", "label").str.replace(r"/-?\d+$", ""),
     )

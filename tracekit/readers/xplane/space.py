@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import build_number_array
-from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.damage import Damage, warn_about_trailing_bytes
 from tracekit.readers.common.json.stream import Stream
 from tracekit.readers.common.protobuf.decoding import Buffer, Occurrences, decode, find_occurrences
 from tracekit.readers.common.protobuf.fields import read_integers, read_spans, read_strings
@@ -35,11 +39,12 @@ _PLANES, _ERRORS, _WARNINGS = 1, 2, 3
 _PLANE_NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_VALUES = 2, 3, 4, 5, 6
 _KEY, _ENTRY = 1, 2
 METADATA_NAME = 2
-_LINE_ID, _LINE_NAME, _TIMESTAMP, _EVENTS = 1, 2, 3, 4
+_LINE_ID, _LINE_NAME, _TIMESTAMP, _EVENTS, _DISPLAY_NAME = 1, 2, 3, 4, 11
 _METADATA_ID, _OFFSET, _DURATION, _OCCURRENCES = 1, 2, 3, 5
 _EVENT_BYTES, _LINE_BYTES, _METADATA_BYTES = 192, 512, 256
 """Bytes of memory to reserve per event, line and name."""
 _MAX_TIME = 1 << 62
+_MAX_OCCURRENCES = 1 << 40
 _PS_PER_NS = 1000
 
 
@@ -76,11 +81,18 @@ class Line(NamedTuple):
         id: Number of the line, which is that of the thread or stream.
         name: Name of the line.
         timestamp_ns: Time to which the times of its events are relative.
+        display_name: Name of the line in the trace viewer, or "" if it is the same.
     """
 
     id: int
     name: str
     timestamp_ns: int
+    display_name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of the line in the trace viewer."""
+        return self.display_name or self.name
 
 
 class KnownValues(Protocol):
@@ -140,6 +152,24 @@ class EventBatch(NamedTuple):
         )
 
 
+class TotalBatch(NamedTuple):
+    """A batch of events of a plane that each stand for several events, whose times are not recorded.
+
+    Attributes:
+        encoded: The encoded events.
+        lines: Index of the line of each event.
+        counts: Number of events for which each event stands.
+        duration_ps: Sum of their durations.
+        names: Name of each event.
+    """
+
+    encoded: Occurrences
+    lines: Int64Array
+    counts: Int64Array
+    duration_ps: Int64Array
+    names: pa.DictionaryArray
+
+
 @dataclass(frozen=True)
 class Plane:
     """A plane of a profile. Its lines, names and events are decoded when they are used.
@@ -185,6 +215,27 @@ class Plane:
         """The names of values, which are also strings to which values refer."""
         return self._read_names(self._parts[2])
 
+    def find_value_names(self, text: str) -> Mask | None:
+        """Return a mask of the names of values that are a text, or None if there is none."""
+        if text not in self._distinct_value_names:
+            return None
+        if text not in self._value_masks:
+            self._value_masks[text] = pc.equal(self.value_names.texts, text).to_numpy(zero_copy_only=False)
+        return self._value_masks[text]
+
+    @functools.cached_property
+    def _distinct_value_names(self) -> set[str]:
+        return set(self.value_names.texts.to_pylist())
+
+    @functools.cached_property
+    def _value_masks(self) -> dict[str, Mask]:
+        return {}
+
+    @functools.cached_property
+    def json_keys(self) -> pa.Array:
+        """The names of values as keys of a JSON object, with the colon."""
+        return pa.array([json.dumps(text) + ":" for text in self.value_names.texts.to_pylist()], pa.string())
+
     def _read_names(self, entries: Occurrences) -> Names:
         self.budget.reserve(len(entries), _METADATA_BYTES, "names of events and values")
         fields = decode(self.buffer, entries.starts, entries.stops, {_KEY, _ENTRY})
@@ -203,13 +254,16 @@ class Plane:
         encoded = self._parts[0]
         rows = len(encoded)
         self.budget.reserve(rows, _LINE_BYTES, "lines")
-        fields = decode(self.buffer, encoded.starts, encoded.stops, {_LINE_ID, _LINE_NAME, _TIMESTAMP})
+        fields = decode(self.buffer, encoded.starts, encoded.stops, {_LINE_ID, _LINE_NAME, _TIMESTAMP, _DISPLAY_NAME})
         ids, _ = read_integers(fields, _LINE_ID, rows)
         times, _ = read_integers(fields, _TIMESTAMP, rows)
         if rows and (times.min() < -_MAX_TIME or times.max() > _MAX_TIME):
             raise Damage("the time of a line is out of range")
-        names = read_strings(self.buffer, fields.get(_LINE_NAME), rows).fill_null("").to_pylist()
-        return [Line(*line) for line in zip(ids.tolist(), names, times.tolist(), strict=True)]
+        names, labels = (
+            read_strings(self.buffer, fields.get(number), rows).fill_null("").to_pylist()
+            for number in (_LINE_NAME, _DISPLAY_NAME)
+        )
+        return [Line(*line) for line in zip(ids.tolist(), names, times.tolist(), labels, strict=True)]
 
     def count_events_by_line(self) -> list[int]:
         """Return the number of events of each line."""
@@ -224,15 +278,52 @@ class Plane:
         return events
 
     def iterate_events(self, line_indices: list[int]) -> Iterator[EventBatch]:
-        """Yield batches of the events of the given lines. Events without a start are skipped.
+        """Yield batches of the events of the given lines. Events that stand for several events are skipped.
 
         Raises:
             Damage: An event is too large, or its time is out of range.
         """
-        events = self._encoded_events
         is_selected = np.zeros(len(self.lines), np.bool_)
         is_selected[line_indices] = True
-        rows = np.flatnonzero(is_selected[events.rows])
+        rows = np.flatnonzero(is_selected[self._encoded_events.rows] & ~self._is_total)
+        for encoded in self._divide_into_batches(rows):
+            yield self._decode_events(encoded)
+
+    def iterate_totals(self) -> Iterator[TotalBatch]:
+        """Yield batches of the events that each stand for several events.
+
+        Raises:
+            Damage: An event is too large, or its duration or number of occurrences is out of range.
+        """
+        for encoded in self._divide_into_batches(np.flatnonzero(self._is_total)):
+            rows = len(encoded)
+            fields = decode(self.buffer, encoded.starts, encoded.stops, {_METADATA_ID, _DURATION, _OCCURRENCES})
+            ids, durations, counts = (
+                read_integers(fields, number, rows)[0] for number in (_METADATA_ID, _DURATION, _OCCURRENCES)
+            )
+            for numbers, limit in ((durations, _MAX_TIME), (counts, _MAX_OCCURRENCES)):
+                if numbers.min() < 0 or numbers.max() > limit:
+                    raise Damage("the duration or the number of occurrences of an event is out of range")
+            names = self.event_names.look_up(ids, np.ones(rows, np.bool_))
+            yield TotalBatch(encoded, encoded.rows, counts, durations, names)
+
+    def iterate_encoded_events(self) -> Iterator[Occurrences]:
+        """Yield batches of all events in encoded form.
+
+        Raises:
+            Damage: An event is too large.
+        """
+        yield from self._divide_into_batches(np.arange(len(self._encoded_events)))
+
+    @functools.cached_property
+    def _is_total(self) -> Mask:
+        events = self._encoded_events
+        return read_integers(
+            decode(self.buffer, events.starts, events.stops, {_OCCURRENCES}), _OCCURRENCES, len(events)
+        )[1]
+
+    def _divide_into_batches(self, rows: Int64Array) -> Iterator[Occurrences]:
+        events = self._encoded_events
         sizes = (events.stops - events.starts)[rows] + 1
         if len(rows) and sizes.max() > MAX_EVENT_BYTES:
             raise Damage(f"an event has {sizes.max():,} bytes, but tracekit supports at most {MAX_EVENT_BYTES:,}")
@@ -241,16 +332,14 @@ class Plane:
         for first, stop in itertools.pairwise(edges):
             part = rows[first:stop]
             if len(part):
-                yield self._decode_events(Occurrences(events.rows[part], events.starts[part], events.stops[part]))
+                yield Occurrences(events.rows[part], events.starts[part], events.stops[part])
 
     def _decode_events(self, encoded: Occurrences) -> EventBatch:
         rows = len(encoded)
-        numbers = {_METADATA_ID, _OFFSET, _DURATION, _OCCURRENCES}
-        fields = decode(self.buffer, encoded.starts, encoded.stops, numbers)
+        fields = decode(self.buffer, encoded.starts, encoded.stops, {_METADATA_ID, _OFFSET, _DURATION})
         ids, _ = read_integers(fields, _METADATA_ID, rows)
         offsets, _ = read_integers(fields, _OFFSET, rows)
         durations, _ = read_integers(fields, _DURATION, rows)
-        _, is_sum = read_integers(fields, _OCCURRENCES, rows)
         if (
             offsets.min() < -_MAX_TIME
             or offsets.max() > _MAX_TIME
@@ -262,8 +351,7 @@ class Plane:
         start, duration = offsets // _PS_PER_NS, durations // _PS_PER_NS
         end = start + duration + (offsets % _PS_PER_NS + durations % _PS_PER_NS) // _PS_PER_NS  # never overflows
         names = self.event_names.look_up(ids, np.ones(rows, np.bool_))
-        events = EventBatch(encoded, encoded.rows, origin + start, origin + end, durations > 0, names)
-        return events.take(np.flatnonzero(~is_sum)) if is_sum.any() else events
+        return EventBatch(encoded, encoded.rows, origin + start, origin + end, durations > 0, names)
 
 
 class Space(NamedTuple):
@@ -274,12 +362,28 @@ class Space(NamedTuple):
         errors: Number of errors that the profiler reported.
         warnings: Number of warnings that the profiler reported.
         others: Number of events that are neither events of threads nor of devices, in a trace of the trace viewer.
+        repeated: Number of planes that were removed because they repeat others.
     """
 
     planes: list[Plane]
     errors: int
     warnings: int
     others: int = 0
+    repeated: int = 0
+
+    def remove_repeated_planes(self) -> Space:
+        """Return the profile without planes whose bytes are those of another plane.
+
+        Protobuf merges messages that follow one another by appending their repeated fields. So a file that was appended
+        to itself is a profile with each plane twice.
+        """
+        sizes = Counter(plane.stop - plane.start for plane in self.planes)
+        planes: dict[tuple[int, bytes], Plane] = {}
+        for plane in self.planes:
+            size = plane.stop - plane.start
+            content = plane.buffer.data.data[plane.start : plane.stop] if sizes[size] > 1 else b""
+            planes.setdefault((size, hashlib.blake2b(content).digest()), plane)
+        return self._replace(planes=[*planes.values()], repeated=len(self.planes) - len(planes))
 
 
 def read_content(file: InputFile) -> tuple[Buffer, int]:
@@ -301,6 +405,7 @@ def read_content(file: InputFile) -> tuple[Buffer, int]:
             _check_size(sum(map(len, blocks)))
         if stream.damage is not None:
             raise Damage(stream.damage)
+        warn_about_trailing_bytes(file.path, stream.trailing_bytes)
     content = b"".join(blocks)
     buffer = Buffer(len(content))
     buffer.data.data[: len(content)] = content

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import build_number_array, compact_dictionary
+from tracekit.readers.common.columns import DICTIONARY, build_number_array, compact_dictionary
 from tracekit.readers.common.protobuf.decoding import Occurrences, decode, find_occurrences
 from tracekit.readers.common.protobuf.fields import read_integers, read_spans, read_strings
 from tracekit.readers.xplane.space import METADATA_NAME
@@ -77,7 +77,7 @@ class EventValues:
         """
         result, valid = np.zeros(self._owners, np.int64), np.zeros(self._owners, np.bool_)
         rows = self._find(name)
-        for number in _NUMBERS:
+        for number in _NUMBERS if len(rows) else ():
             numbers, has_number = self._take_integers(number, rows)
             owners = self.rows[rows[has_number]]
             result[owners], valid[owners] = numbers[has_number], True
@@ -95,12 +95,12 @@ class EventValues:
     def get_strings(self, name: str) -> pa.DictionaryArray:
         """Return the string value with a name of each message, null for messages that have none."""
         rows = self._find(name)
+        if not len(rows):
+            return pa.nulls(self._owners, DICTIONARY)
         texts = self._read_strings(rows)
         positions, valid = np.zeros(self._owners, np.int64), np.zeros(self._owners, np.bool_)
         positions[self.rows[rows]] = np.arange(len(rows))
         valid[self.rows[rows]] = True
-        if not len(rows):
-            return pa.nulls(self._owners, texts.type)
         return compact_dictionary(texts.indices.take(build_number_array(positions, valid)), texts.dictionary)
 
     def get_bytes(self, name: str) -> list[memoryview]:
@@ -144,14 +144,11 @@ class EventValues:
             ignored: Names of values to omit.
             is_selected: Mask of the messages. The result is null for other messages.
         """
-        texts = self._plane.value_names.texts
-        is_kept = np.array([text not in ignored for text in texts.to_pylist()], np.bool_)
         rows = np.flatnonzero(self._is_named & is_selected[self.rows])
-        rows = rows[is_kept[self._names[rows]]]
-        keys = pa.array([json.dumps(text) + ":" for text in texts.to_pylist()], pa.string())
-        members = pc.binary_join_element_wise(
-            keys.take(build_number_array(self._names[rows])), self._encode_as_json(rows), ""
-        )
+        for mask in map(self._plane.find_value_names, ignored):
+            rows = rows if mask is None else rows[~mask[self._names[rows]]]
+        keys = self._plane.json_keys.take(build_number_array(self._names[rows]))
+        members = pc.binary_join_element_wise(keys, self._encode_as_json(rows), "")
         owners = self.rows[rows]
         edges = np.searchsorted(owners, np.arange(self._owners + 1)).astype(np.int32)
         has_members = edges[1:] > edges[:-1]
@@ -178,10 +175,8 @@ class EventValues:
 
     def _find(self, name: str) -> Int64Array:
         """Return the indices of the values with a name."""
-        matching = pc.equal(self._plane.value_names.texts, name).to_numpy(zero_copy_only=False)
-        if not matching.any():
-            return np.zeros(0, np.int64)
-        return np.flatnonzero(self._is_named & matching[self._names])
+        mask = self._plane.find_value_names(name)
+        return np.zeros(0, np.int64) if mask is None else np.flatnonzero(self._is_named & mask[self._names])
 
     def _take_integers(self, number: int, rows: Int64Array) -> tuple[Int64Array, Mask]:
         field = self._fields.get(number)
@@ -192,7 +187,9 @@ class EventValues:
         references, is_reference = self._take_integers(_REFERENCE, rows)
         positions, known = self._plane.value_names.find(references)
         field = self._fields.get(_TEXT)
+        used, positions = np.unique(np.where(is_reference & known, positions, 0), return_inverse=True)
         texts = self._plane.value_names.texts
+        texts = texts.take(build_number_array(used)) if len(texts) else texts
         inline = read_strings(self._plane.buffer, None if field is None else field.take(rows), len(rows))
         encoded = inline.dictionary_encode()
         codes = np.where(is_reference, positions, encoded.indices.fill_null(0).to_numpy() + len(texts))

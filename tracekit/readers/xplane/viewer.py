@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
+    from tracekit.readers.xplane.space import TotalBatch
     from tracekit.system.files import InputFile
 
 MAX_EVENTS = 1_000_000
@@ -126,6 +127,9 @@ def _warn_about_missing_events(path: Path, document: Document, stream: Stream, c
             f"the file is truncated ({reason}): {format_count(count, 'complete event', 'were read', 'was read')}",
             path=path,
         )
+    if document.invalid:
+        rest, rest_of_one = "are not valid JSON and were skipped", "is not valid JSON and was skipped"
+        warn(format_count(document.invalid, "event", rest, rest_of_one), path=path)
     if count >= MAX_EVENTS:
         warn(
             f"the trace contains {count:,} events, and the profiler leaves out all others: the profile beside it "
@@ -147,32 +151,37 @@ def _build_planes(names: pa.Table, events: pa.Table, budget: Budget) -> list[Pla
     if np.abs(start).max() > _MAX_TIME or duration.min() < 0 or duration.max() > _MAX_TIME:
         raise Damage("the time or duration of an event is out of range")
     pids, tids = _to_numpy(events["pid"]), _to_numpy(events["tid"])
-    processes = np.unique(pids)
+    order = np.lexsort((tids, pids))
+    processes, firsts = np.unique(pids[order], return_index=True)
     if len(processes) > MAX_PLANES:
         raise Damage(f"the trace has {len(processes):,} processes, but tracekit supports at most {MAX_PLANES:,}")
     buffer = Buffer(len(processes))
+    combined = {c: _combine(events[c]) for c in events.column_names if c not in _TYPES}
     planes: list[Plane] = []
-    for nth, pid in enumerate(processes.tolist()):
-        rows = np.flatnonzero(pids == pid)
+    for nth, (pid, rows) in enumerate(zip(processes.tolist(), np.split(order, firsts[1:]), strict=True)):
         numbers, lines = np.unique(tids[rows], return_inverse=True)
         budget.reserve(len(numbers), _FEW_ROWS, "lines")
-        rows, lines = rows[(order := np.argsort(lines, kind="stable"))], lines[order].astype(np.int64)
-        own = events.take(build_number_array(rows))
-        values = ViewerValues({c: _combine(own[c]) for c in own.column_names if c not in _TYPES})
+        values = ViewerValues({c: _take(column, rows) for c, column in combined.items()})
         listed = tuple(Line(tid, labels.get((pid, tid), ""), 0) for tid in numbers.tolist())
         name = labels.get((pid, None), "/host:CPU")
         begin, end = start[rows], start[rows] + duration[rows]
+        lines = lines.astype(np.int64)
         batch = EventBatch(_NO_MESSAGES, lines, begin, end, end > begin, values.get_strings("event"), values)
         planes.append(ViewerPlane(buffer, budget, nth, nth, name, listed, batch, values))
     return planes
+
+
+def _take(column: Any, rows: Int64Array) -> Any:
+    if not pa.types.is_dictionary(column.type):
+        return column.take(build_number_array(rows))
+    return compact_dictionary(column.indices.take(build_number_array(rows)), column.dictionary)
 
 
 def _combine(column: pa.ChunkedArray) -> Any:
     if not pa.types.is_dictionary(column.type):
         return column.combine_chunks()
     unified = column.unify_dictionaries().combine_chunks()
-    chunk = unified.chunk(0) if isinstance(unified, pa.ChunkedArray) else unified
-    return compact_dictionary(chunk.indices, chunk.dictionary)
+    return unified.chunk(0) if isinstance(unified, pa.ChunkedArray) else unified
 
 
 def _to_numpy(column: pa.ChunkedArray) -> Int64Array:
@@ -256,6 +265,10 @@ class ViewerPlane(Plane):
         rows = np.flatnonzero(is_selected[self.batch.lines])
         for first in range(0, len(rows), _BATCH_ROWS):
             yield self.batch.take(rows[first : first + _BATCH_ROWS])
+
+    def iterate_totals(self) -> Iterator[TotalBatch]:
+        """Yield nothing, because each event of a trace has a start."""
+        yield from ()
 
     def read_ops(self) -> dict[str, pa.Array]:
         """Return what the events with each name are, in the order of ``batch.names.dictionary``, as columns of text."""
