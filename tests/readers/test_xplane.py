@@ -696,6 +696,44 @@ def test_invalid_events_of_the_trace_viewer_are_counted(tmp_path: Path) -> None:
         assert trace.count("nvtx_ranges") == 2
 
 
+def test_a_damaged_trailer_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace.json.gz"
+    path.write_bytes(FIXTURE.with_name("train.trace.json.gz").read_bytes()[:-8] + bytes(8))
+    with pytest.raises(CorruptTraceError, match="the compressed data is damaged near byte"):
+        tk.load(path)
+
+
+def test_traces_of_the_trace_viewer_may_lack_the_text_of_ops(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace.json"
+    names = [
+        {"ph": "M", "pid": 2, "name": "process_name", "args": {"name": "/device:TPU:0"}},
+        {"ph": "M", "pid": 2, "tid": 1, "name": "thread_name", "args": {"name": "XLA Ops"}},
+    ]
+    event = {"ph": "X", "pid": 2, "tid": 1, "ts": 1, "dur": 1, "name": "x", "args": {"program_id": "-9" + "9" * 19}}
+    path.write_text(json.dumps({"traceEvents": [*names, event]}))
+    with load(path) as trace:
+        assert trace["hlo_instructions"].select(["name", "text"]).to_pylist() == [{"name": "x", "text": ""}]
+
+
+def test_batches_of_events_look_only_at_their_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, count = message("XPlane", name=b"/host:CPU"), 1_000
+    events = host.lines.add(id=1, name=b"a").events
+    for i in range(1, count + 1):
+        host.stat_metadata.add(key=i).value.name = b"value %d" % i
+        host.event_metadata.add(key=i).value.name = b"event %d" % i
+        events.add(metadata_id=i, offset_ps=i, duration_ps=1).stats.add(metadata_id=i, ref_value=i)
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(message("XSpace", planes=[host]).SerializeToString())
+    calls: list[str] = []
+    encode = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda text: calls.append(text) or encode(text))
+    monkeypatch.setattr(space, "BATCH_BYTES", 1 << 11)
+    with load(path) as trace:
+        payloads = trace["nvtx_ranges"]["payload_text"].to_pylist()
+    assert sorted(payloads) == sorted(f'{{"value {i}":"value {i}"}}' for i in range(1, count + 1))
+    assert len(calls) < 3 * count
+
+
 def test_bytes_after_a_compressed_profile_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.xplane.pb.gz"
     path.write_bytes(gzip.compress(DATA, 1) + b"abc")

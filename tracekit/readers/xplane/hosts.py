@@ -190,7 +190,10 @@ class _Batch:
 
     def _name_steps(self) -> pl.Series:
         """Return the name of each event, to which the number of the step is added if it is the annotation of a step."""
-        number = pl.DataFrame(convert_to_frame(pa.table({"n": build_number_array(*self._values.get_integers(_STEP))})))
+        numbers, has_number = self._values.get_integers(_STEP)
+        if not has_number.any():
+            return self._spans["name"]
+        number = pl.DataFrame(convert_to_frame(pa.table({"n": build_number_array(numbers, has_number)})))
         numbered = pl.format("{}#step_num={}#", "name", "n").cast(pl.Categorical)
         names = pl.concat([self._spans.select("name"), number], how="horizontal")
         return names.select(pl.when(pl.col("n").is_not_null()).then(numbered).otherwise("name").alias("name"))["name"]
@@ -199,6 +202,8 @@ class _Batch:
     def _memory(self) -> pl.DataFrame:
         """The allocations and deallocations of memory. The device is null for memory that belongs to no device."""
         values = self._values
+        if not self._is_memory.any():
+            return pl.DataFrame(schema=_SCHEMAS["memory"])
         columns = {
             "allocator": values.get_strings("allocator_name"),
             "address": build_number_array(*values.get_integers("addr")),

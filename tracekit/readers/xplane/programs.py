@@ -177,7 +177,7 @@ def add_costs(table: pa.Table, kinds: pl.DataFrame) -> pa.Table:
         position=pl.lit(None, pl.Int64),
         opcode=pl.coalesce(pl.col("text").str.extract(_OPCODE), "category", pl.lit("")),
         op_name="op_name",
-        text="text",
+        text=pl.col("text").fill_null(""),
         **{c: pl.col(c) for c in COSTS},
     )
     texts = ("program", "computation", "opcode", "op_name", "category")

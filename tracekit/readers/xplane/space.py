@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = (1 << 31) - (1 << 23)
 """Maximum size of a profile in bytes, which is slightly less than the maximum size of a protobuf message."""
-MAX_PLANES, MAX_MESSAGES = 1 << 12, 1 << 20
+MAX_PLANES, MAX_MESSAGES = 1 << 10, 1 << 20
 """Maximum number of planes, and of planes, errors and warnings together."""
 MAX_EVENT_BYTES = 1 << 24
 BATCH_BYTES = 1 << 20

@@ -62,7 +62,7 @@ KEYS = {
     **{(1, name): slot for slot, name in enumerate(_VALUES, start=_DURATION + 1)},
 }
 _NAMES, _EVENTS = "names", "events"
-_TYPES = ("pid", "tid", "start", "duration")
+_TYPES, _ALWAYS = ("pid", "tid", "start", "duration"), ("event", "args")
 _MAX_TIME, _UNKNOWN_PHASE = 1 << 60, -2
 _BATCH_ROWS, _FEW_ROWS = 1 << 16, 1 << 10
 _NO_MESSAGES = Occurrences(*(np.zeros(0, np.int64) for _ in range(3)))
@@ -156,7 +156,8 @@ def _build_planes(names: pa.Table, events: pa.Table, budget: Budget) -> list[Pla
     if len(processes) > MAX_PLANES:
         raise Damage(f"the trace has {len(processes):,} processes, but tracekit supports at most {MAX_PLANES:,}")
     buffer = Buffer(len(processes))
-    combined = {c: _combine(events[c]) for c in events.column_names if c not in _TYPES}
+    present = (c for c in events.column_names if c in _ALWAYS or events[c].null_count < events.num_rows)
+    combined = {c: _combine(events[c]) for c in present if c not in _TYPES}
     planes: list[Plane] = []
     for nth, (pid, rows) in enumerate(zip(processes.tolist(), np.split(order, firsts[1:]), strict=True)):
         numbers, lines = np.unique(tids[rows], return_inverse=True)

@@ -143,7 +143,8 @@ class Document:
         head = self._peek_bytes(4096)
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if first not in (b"{", b"["):
-            raise CorruptTraceError("the file is not a JSON object or array", path=self._path, hint=self._format.hint)
+            what = self._stream.damage or "the file is not a JSON object or array"
+            raise CorruptTraceError(what, path=self._path, hint=self._format.hint)
         sandbox.offset += head.index(first) + 1
         return first
 
