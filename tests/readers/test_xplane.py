@@ -347,6 +347,22 @@ def test_kernels_of_gpus_are_those_of_xprof() -> None:
     assert by_step == [round(1e6 * step["deviceComputeTimeMs"]) for step in truth["steps"]]
 
 
+@pytest.mark.parametrize("path", [FIXTURE, TPU])
+def test_allocations_are_those_of_xprof(path: Path) -> None:
+    truth = read_xprof(path)["memory"]
+    columns = ["device_id", "timestamp_ns", "operation", "address", "bytes"]
+    with load(path) as trace:
+        events = trace.frame("memory_events").select(columns).sort("timestamp_ns").collect()
+    allocators = {int(re.sub(r"\D", "", name)): rows for name, rows in truth.items()}
+    assert {*events["device_id"]} == {*allocators}
+    origin = min(rows[0][0] for rows in allocators.values()) // 1000 - events["timestamp_ns"].min()
+    for device, rows in allocators.items():
+        expected = [(ps // 1000 - origin, kind.capitalize(), address, size) for ps, kind, address, size in rows]
+        own = events.filter(pl.col("device_id") == device).drop("device_id")
+        assert own.rows() == expected
+        assert len(expected) == (90 if path == FIXTURE else 5)
+
+
 def test_ops_and_steps_of_tpus_are_those_of_xprof() -> None:
     """Times agree but for the rounding to ns of each event. XProf adds to loops the time between the ops in them."""
     truth = read_xprof(TPU)
