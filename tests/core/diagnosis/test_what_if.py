@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.programs import GEMM, MS, US, Program, steps
 from tests.builders.random_programs import CALLS, KERNELS, LABELS, captures, programs
+from tests.conftest import FIXTURES
 from tracekit.core.diagnosis import Options, WhatIf, check_matches, combine, parse_edits, predict
 from tracekit.core.diagnosis.edits import parse_edit, select_events
 from tracekit.core.diagnosis.replay import ModelReplay, ReplayError
@@ -240,6 +242,29 @@ def test_without_gpu_work() -> None:
     assert (answer.status, answer.step, answer.ledger) == ("not_applicable", None, ())
     assert combine([answer, answer]).status == "not_applicable"
     check_matches(parse_edits("kernel * x2"), combine([answer, answer]))
+
+
+def test_the_work_of_the_cpu_may_be_unknown() -> None:
+    """Without calls and ranges, half the time of the kernels is saved, or nothing if the CPU is as slow as the GPU."""
+    path = FIXTURES / "nccl" / "events.jsonl"
+    with tk.load(path) as trace:
+        answer, same = trace.what_if("kernel * x0.5"), trace.what_if("kernel * x1")
+    assert (answer.status, answer.saving, answer.without_profiler) == ("unsure", 0, None)
+    assert answer.sentence == (
+        "A step would take 34.7 µs to 67.4 µs instead of 67.4 µs: neither API calls nor ranges were recorded, so the "
+        "work of the CPU is unknown."
+    )
+    assert answer.notes[-1] == "API calls (nsys profile --trace=cuda,nvtx) tell the work of the CPU"
+    assert (same.status, same.sentence) == ("answered", "A step would still take 67.4 µs.")
+
+
+@pytest.mark.parametrize("name", ["nccl/stuck_rank0.json", "ncu/ncu_basic.ncu-rep"])
+def test_captures_without_steps_predict_nothing(name: str) -> None:
+    with tk.load(FIXTURES / name) as trace:
+        answer, why = trace.what_if("kernel * x0.5"), trace.why()
+    assert (answer.status, why.status, answer.step) == ("not_applicable", "answered", None)
+    assert answer.sentence.startswith("The capture contains no steps with GPU work, so nothing is predicted. ")
+    assert answer.sentence.endswith(why.sentence)
 
 
 def test_an_untrustworthy_replay_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from tracekit.core.diagnosis.diagnose import (
 from tracekit.core.diagnosis.edits import EditSelection, SelectedPart, create_matches_hint, parse_edit, select_events
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.operations import NO_WAIT
-from tracekit.core.diagnosis.replay import Edit, ModelReplay, ReplayError, create_unedited
+from tracekit.core.diagnosis.recording import find_command
+from tracekit.core.diagnosis.replay import CpuScales, Edit, ModelReplay, ReplayError, create_unedited
 from tracekit.core.diagnosis.steady_steps import build_ledger, list_steady_models, measure_steps
 from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.schemas.objects import build_object
@@ -41,10 +42,13 @@ if TYPE_CHECKING:
     from tracekit.native.replay import ReplayResult
 
     Floats = npt.NDArray[np.float64]
+    Mask = npt.NDArray[np.bool_]
 
 _MAX_TOTAL_NS = 1 << 60
 _MOSTLY = 0.5
 _SAME = 0.0005
+_RECORD_CALLS = "nsys profile --trace=cuda,nvtx"
+_CPU_HINT = "API calls ({}) tell the work of the CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +164,19 @@ def predict(
     """
     chosen, processes = options or Options(), list_steady_models(rollup)
     if not processes:
-        reason = explain_missing_gpu_work(rollup)
-        return WhatIf(reason.sentence, reason.status, rank=rank)
+        return _explain_missing_steps(rollup, rank)
     if len(processes) == 1 or rank is not None:
         return _predict_process(processes[0], rollup, edits, chosen, rank)
     return combine([_predict_process(each, rollup, edits, chosen, i) for i, each in enumerate(processes)])
+
+
+def _explain_missing_steps(rollup: Rollup, rank: int | None) -> WhatIf:
+    """Return the answer for a capture without GPU work in steps, about which ``why`` may have something to say."""
+    reason = explain_missing_gpu_work(rollup)
+    if reason.status in ("not_applicable", "not_recorded"):
+        return WhatIf(reason.sentence, reason.status, rank=rank)
+    sentence = f"The capture contains no steps with GPU work, so nothing is predicted. {reason.sentence}"
+    return WhatIf(sentence, "not_applicable", rank=rank)
 
 
 def combine(answers: Sequence[WhatIf]) -> WhatIf:
@@ -226,24 +238,35 @@ def _replay(basis: Basis, edits: Sequence[StepEdit], options: Options, rank: int
     after_ns = round(before_ns * (1 - savings[0]))
     replayed = _create_replayed_model(engine, changed, engine.run(changed, scales[0], is_stall))
     parts = build_ledger(ledger.divide_steps(replayed), after_ns)
+    without_cpu = _predict_without_cpu(engine, changed, unedited, is_stall) if model.events.has_no_cpu_events else None
+    is_unknown = without_cpu is not None and abs(without_cpu - savings[0]) >= _SAME
     is_unsure = engine.error > MAX_ERROR
+    bounds = (savings[0], without_cpu) if without_cpu is not None and is_unknown else (savings[0],)
     return WhatIf(
-        sentence=_write_sentence(before_ns, after_ns, savings[0], is_unsure=is_unsure),
-        status="unsure" if is_unsure else "answered",
+        sentence=_write_sentence(before_ns, bounds, is_unsure=is_unsure),
+        status="unsure" if is_unsure or is_unknown else "answered",
         step=step,
         before_ns=before_ns,
         after_ns=after_ns,
         saving=savings[0],
-        without_profiler=Saving(min(savings), savings[likely], max(savings)),
+        without_profiler=None if is_unknown else Saving(min(savings), savings[likely], max(savings)),
         edits=matches,
         ledger=parts,
         replay_error=engine.error,
         notes=(
             *list_notes(step, engine, parts, inspection, model),
             *check_step_time(engine, cures, scales[likely], options),
+            *([_CPU_HINT.format(find_command(model.events.frames, "api_calls", _RECORD_CALLS))] * is_unknown),
         ),
         rank=rank,
     )
+
+
+def _predict_without_cpu(engine: ModelReplay, changed: Edit, unedited: Edit, is_stall: Mask) -> float:
+    """Return the saving if the CPU never holds back the GPU."""
+    none = CpuScales(0.0, 0.0, 0.0)
+    before, after = (engine.measure(edit, none, is_stall) for edit in (unedited, changed))
+    return 1 - max(0, after) / before if before > 0 else 0.0
 
 
 def _describe_match(
@@ -308,11 +331,18 @@ def _create_replayed_model(engine: ModelReplay, changed: Edit, result: ReplayRes
     return replace(model, bounds=bounds, items=items, operations=operations)
 
 
-def _write_sentence(before_ns: int, after_ns: int, saving: float, *, is_unsure: bool) -> str:
-    """Return the prediction in one sentence."""
-    if abs(saving) < _SAME:
+def _write_sentence(before_ns: int, savings: Sequence[float], *, is_unsure: bool) -> str:
+    """Return the prediction in one sentence. Several savings are the bounds if the work of the CPU is unknown."""
+    first = savings[0]
+    after = [format_duration(round(before_ns * (1 - saving))) for saving in sorted(savings, reverse=True)]
+    if len(savings) > 1:
+        text = (
+            f"A step would take {' to '.join(after)} instead of {format_duration(before_ns)}: neither API calls nor "
+            "ranges were recorded, so the work of the CPU is unknown."
+        )
+    elif abs(first) < _SAME:
         text = f"A step would still take {format_duration(before_ns)}."
     else:
-        change = f"{saving:.1%} less" if saving > 0 else f"{-saving:.1%} more"
-        text = f"A step would take {format_duration(after_ns)} instead of {format_duration(before_ns)}: {change}."
+        change = f"{first:.1%} less" if first > 0 else f"{-first:.1%} more"
+        text = f"A step would take {after[0]} instead of {format_duration(before_ns)}: {change}."
     return f"{text} This is unreliable: the replay does not reproduce the recorded steps." if is_unsure else text
