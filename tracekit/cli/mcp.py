@@ -13,6 +13,7 @@ from tracekit.cli.options import parse_size
 from tracekit.cli.output import print_message
 from tracekit.errors import TracekitError
 from tracekit.system import interrupts
+from tracekit.system.installation import create_extra_hint
 
 DEFAULT_PORT = 8765
 _LOOPBACK = "127.0.0.1"
@@ -93,7 +94,8 @@ def mcp_command(
         raise click.UsageError("--token works only with --http")
     if find_spec("mcp") is None or find_spec("duckdb") is None:
         raise TracekitError(
-            "the server needs the packages mcp and duckdb, which are not installed", hint="pip install 'tracekit[mcp]'"
+            "the server needs the packages mcp and duckdb, which are not installed",
+            hint=create_extra_hint("mcp", "mcp"),
         )
     from tracekit.mcp.process import WorkerSettings
     from tracekit.mcp.server import create_server, serve_http, serve_stdio

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import TracekitError
+from tracekit.system.installation import create_extra_hint
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -88,7 +89,7 @@ def import_graph_objects() -> ModuleType:
         import plotly.graph_objects as go
     except ImportError as e:
         raise TracekitError(
-            "figures need the package plotly, which is not installed", hint="pip install 'tracekit[plots]'"
+            "figures need the package plotly, which is not installed", hint=create_extra_hint("plots")
         ) from e
     return go  # type: ignore[no-any-return]
 

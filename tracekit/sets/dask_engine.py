@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import TracekitError
 from tracekit.sets.workers import MemberResult, call_and_collect_warnings
+from tracekit.system.installation import create_extra_hint
 from tracekit.system.targets import create_workspace
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _import_distributed() -> Any:
         import distributed
     except ImportError as e:
         raise TracekitError(
-            "the engine 'dask' needs the packages dask and distributed", hint="pip install 'tracekit[dask]'"
+            "the engine 'dask' needs the packages dask and distributed", hint=create_extra_hint("dask")
         ) from e
     return distributed
 

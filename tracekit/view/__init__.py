@@ -6,6 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
+from tracekit.system.installation import create_extra_hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def open_viewer(
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         message = f"the viewer needs packages that are not installed: {', '.join(missing)}"
-        raise TracekitError(message, hint="pip install 'tracekit[view]'")
+        raise TracekitError(message, hint=create_extra_hint("view", "view"))
     from tracekit.system import files, memory
     from tracekit.view.opening import open_first_capture
     from tracekit.view.server import Viewer

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.system.files import FileState
+from tracekit.system.installation import create_extra_hint
 from tracekit.system.remote.watching import Listing
 from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.system.targets.rename import rename_without_replacing
@@ -354,7 +355,7 @@ def _find_file_system_and_path(url: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError as e:
         message = "reading this path needs the package fsspec"
-        raise TracekitError(message, path=url, hint="pip install fsspec") from e
+        raise TracekitError(message, path=url, hint=create_extra_hint("remote")) from e
     opened: tuple[Any, str] = url_to_fs(url)
     return opened
 
