@@ -14,7 +14,7 @@ setup: .venv/.ready
 	@echo "Installing tracekit in .venv ..."
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dask,mcp,view]' --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dask,mcp,plots,view]' --group dev
 	@touch $@
 
 DEMO := fixtures/train_amp.nsys-rep
@@ -72,7 +72,7 @@ $(LOWEST)/.ready: pyproject.toml constraints.txt tests/lowest.py
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(LOWEST)/bin/python tests/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
-		--editable '.[view]' --group test
+		--editable '.[plots,view]' --group test
 	touch $@
 
 # Compile the C programs in tracekit/native. The compiler takes up 411 MB and has an environment of its own.

@@ -311,13 +311,16 @@ def test_the_policy_allows_only_the_script_and_the_style_of_the_page(page: Page)
     assert not re.search(r"</?script|<!--|\beval\b|innerHTML|fetch|XMLHttp", script, re.IGNORECASE)
 
 
-def test_figures_of_the_page_are_those_of_the_trace(amp: tk.Trace, page: Page, tmp_path: Path) -> None:
+def test_figures_of_the_page_are_those_of_the_trace(
+    amp: tk.Trace, page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     figures = [v.removeprefix("figure-") for tag, n, v in page.attributes if tag == "figure" and n == "id"]
     assert figures[:4] == ["gpu_utilization", "time_breakdown", "kernel_time", "iterations"]
     text = amp.export(tmp_path / "page.html").read_text("utf-8")
     for name in ("top_kernels", "copies", "api"):
         assert str(draw_svg(getattr(amp.plot, name)(), width=CHART_WIDTH)) in text
-    assert text == amp.export(tmp_path / "again.html").read_text("utf-8")
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    assert text == amp.export(tmp_path / "without_plotly.html").read_text("utf-8")
 
 
 def test_the_page_names_its_file_only(amp: tk.Trace, page: Page) -> None:
@@ -502,16 +505,6 @@ def test_a_database_of_dlprof_and_a_trace_of_pytorch(amp: tk.Trace, tmp_path: Pa
         (tmp_path / "other").mkdir()
         ops = exported(trace, tmp_path / "other").tables
         assert next(rows[1][0] for caption, rows in ops.items() if caption.startswith("Ops"))
-
-
-def test_without_plotly_a_hint_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with (
-        tk.load(FIXTURES / "train_amp.sqlite") as trace,
-        pytest.raises(tk.TracekitError, match=r"pip install 'tracekit\[plots\]'$"),
-    ):
-        trace.export(tmp_path / "page.html")
-    assert list(tmp_path.iterdir()) == []
 
 
 ORDER = "(table) => [...table.tBodies[0].rows].map((row) => row.cells[1].querySelector('data').value)"

@@ -17,12 +17,15 @@ import tracekit as tk
 from tracekit.core import intervals
 from tracekit.core.figures import timeline
 from tracekit.pages.document import read_style
+from tracekit.plan import figures as plan_figures
 from tracekit.plots import FIGURES, bars, labels, lines, marks, peaks, svg, theme
 from tracekit.registry.analyses import list_analyses
 from tracekit.text import shorten_middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tracekit.plots.charts import Chart
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 EVIL = '<script>alert(1)</script><a href="https://example.org">x</a> $\\alpha$ &lt; =HYPERLINK("a") \x1b[2J'
@@ -61,13 +64,22 @@ def check_drawing(figure: Any) -> None:
     assert "<br>" not in "".join(tooltips)
 
 
+def convert(chart: Chart) -> Any:
+    """Convert a chart to a figure of plotly, which looks the same and has valid properties only."""
+    figure = theme.convert_to_figure(chart)
+    assert str(svg.draw_svg(figure)) == str(svg.draw_svg(chart))
+    assert figure.layout.title.text == chart.title
+    return figure
+
+
 def hover(trace: Any) -> str:
     return "\n".join(trace.customdata)
 
 
 @pytest.mark.core
 @pytest.mark.slow
-def test_every_figure_of_every_kind_of_capture() -> None:
+def test_every_figure_of_every_kind_of_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_figures, "convert_to_figure", convert)
     drawn: set[str] = set()
     for name in (
         "train_amp.sqlite",
@@ -328,7 +340,7 @@ def test_chosen_metrics() -> None:
 
 def test_names_are_text() -> None:
     rows = pl.DataFrame({"name": [EVIL, EVIL, None], "time_ns": [5, 4, 3], "count": [1, 1, 1], "percent": [1.0] * 3})
-    figure = bars.draw_top_kernels(rows)
+    figure = convert(bars.draw_top_kernels(rows))
     for text in (
         *figure.data[0].customdata,
         *figure.layout.yaxis.ticktext,
@@ -342,7 +354,7 @@ def test_names_are_text() -> None:
     changes = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "memory_kind": [EVIL], "used_bytes": [5]})
     bounds = {"min_bytes": 5, "max_bytes": 5, "maximum_ns": 1, "sample_count": 1}
     changes = changes.with_columns(**{name: pl.lit(value) for name, value in bounds.items()})
-    assert "<" not in lines.draw_memory_usage(changes).data[0].name
+    assert "<" not in convert(lines.draw_memory_usage(changes)).data[0].name
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from tracekit.text.elements import tag
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from plotly.graph_objects import Figure
-
+    from tracekit.plots.charts import Chart
     from tracekit.text.elements import Content, Element
     from tracekit.text.explanations import Explanation
 
@@ -161,14 +160,14 @@ class ExportedPage:
         return tag.section(details, aria_label="Missing data")
 
 
-def build_chart(name: str, figure: Figure) -> Element:
+def build_chart(name: str, chart: Chart) -> Element:
     """Return a chart with its title.
 
     Args:
         name: Name of the figure, which is part of the id of the element.
-        figure: The figure.
+        chart: The chart.
     """
-    drawing = draw_svg(figure, width=CHART_WIDTH)
+    drawing = draw_svg(chart, width=CHART_WIDTH)
     title = drawing.attributes["aria-label"]
     scroll = tag.div(drawing, class_="chart", tabindex=0, role="group", aria_label=title)
     return tag.figure(tag.figcaption(title), scroll, id=f"figure-{name}")

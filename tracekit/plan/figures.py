@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.plots import draw_figure
+from tracekit.plots.theme import convert_to_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -393,4 +394,5 @@ class Plots:
 
     def _draw(self, name: str, *, dark: bool, count: int | None = None, **options: Any) -> Figure:
         rows = self._view.figure_rows(name, **options)
-        return draw_figure(name, rows, count=None if count is None else max(1, min(count, MAX_BARS)), dark=dark)
+        limit = None if count is None else max(1, min(count, MAX_BARS))
+        return convert_to_figure(draw_figure(name, rows, count=limit, dark=dark))

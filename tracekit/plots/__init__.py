@@ -1,7 +1,7 @@
-"""Draw plotly figures from data frames. The modules of this package neither compute data nor read files.
+"""Draw charts from data frames. The modules of this package neither compute data nor read files.
 
-Names in captures are displayed as text: ``labels`` escapes everything that plotly would interpret as markup. plotly is
-imported when the first figure is drawn.
+Names in captures are displayed as text: ``labels`` escapes everything that plotly would interpret as markup. Charts are
+drawn as SVG without plotly, which is imported when the first chart is converted to a figure of plotly.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import polars as pl
-    from plotly.graph_objects import Figure
+
+    from tracekit.plots.charts import Chart
 
 
 class Drawing(NamedTuple):
@@ -51,8 +52,8 @@ FIGURES = {
 """The figures of ``Trace.plot``, by name, which is also that of the analysis that computes the drawn rows."""
 
 
-def draw_figure(name: str, rows: pl.DataFrame, *, count: int | None = None, dark: bool = False) -> Figure:
-    """Draw a figure of ``FIGURES``.
+def draw_figure(name: str, rows: pl.DataFrame, *, count: int | None = None, dark: bool = False) -> Chart:
+    """Draw a figure of ``FIGURES`` as a chart.
 
     Args:
         name: Name of the figure.
@@ -64,5 +65,5 @@ def draw_figure(name: str, rows: pl.DataFrame, *, count: int | None = None, dark
     module, _, function = drawing.function.partition(":")
     draw = getattr(import_module(f"tracekit.plots.{module}"), function)
     limit = drawing.rows if count is None else count
-    figure: Figure = draw(rows if limit is None else rows.head(limit), dark=dark)
-    return figure
+    chart: Chart = draw(rows if limit is None else rows.head(limit), dark=dark)
+    return chart

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.plots.charts import Chart, ChartTrace
 from tracekit.plots.labels import (
     choose_byte_unit,
     choose_time_unit,
@@ -25,14 +26,12 @@ from tracekit.plots.theme import (
     OUTSIDE_COLOR,
     PART_COLORS,
     PART_NAMES,
-    create_figure,
-    import_graph_objects,
+    create_chart,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plotly.graph_objects import Figure
 
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS = 30
@@ -57,7 +56,7 @@ CAUSE_COLORS = {
 """Colors of the idle parts of the ledger."""
 
 
-def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the utilization of each GPU as a horizontal bar.
 
     Args:
@@ -70,7 +69,8 @@ def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure
         f"kernels ran for {format_nanoseconds(r['busy_ns'])}<br>of {format_nanoseconds(r['total_ns'])}"
         for r in rows
     ]
-    bars = import_graph_objects().Bar(
+    bars = ChartTrace(
+        "bar",
         y=[f"GPU {r['device_id']}" for r in rows],
         x=devices["percent"].to_list(),
         orientation="h",
@@ -81,12 +81,12 @@ def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure
         hovertemplate=_HOVER,
     )
     height = 110 + _ROW_PIXELS * len(rows)
-    drawn = create_figure([bars], dark=dark, title="GPU utilization", x_title="Time with kernels (%)", height=height)
-    drawn.update_yaxes(type="category", autorange="reversed")
-    return drawn.update_xaxes(range=[0, 100])
+    drawn = create_chart([bars], dark=dark, title="GPU utilization", x_title="Time with kernels (%)", height=height)
+    drawn.update_y_axes(type="category", autorange="reversed")
+    return drawn.update_x_axes(range=[0, 100])
 
 
-def draw_time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the time of iterations by part, such as Tensor Core kernels and I/O, as one stacked bar.
 
     Args:
@@ -94,7 +94,8 @@ def draw_time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     bars = [
-        import_graph_objects().Bar(
+        ChartTrace(
+            "bar",
             y=[""],
             x=[row["percent"]],
             orientation="h",
@@ -105,13 +106,13 @@ def draw_time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
         )
         for row in parts.rows(named=True)
     ]
-    drawn = create_figure(bars, dark=dark, title="Time of the iterations", x_title="Share of the time (%)", height=230)
+    drawn = create_chart(bars, dark=dark, title="Time of the iterations", x_title="Share of the time (%)", height=230)
     drawn.update_layout(barmode="stack", legend={"traceorder": "normal", "y": -0.75, "maxheight": 1})
-    drawn.update_yaxes(showticklabels=False)
-    return drawn.update_xaxes(range=[0, 100])
+    drawn.update_y_axes(showticklabels=False)
+    return drawn.update_x_axes(range=[0, 100])
 
 
-def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the total durations of kernels, CUDA graphs and memory operations as horizontal bars.
 
     Args:
@@ -127,7 +128,8 @@ def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         f"<br>{format_integer(r['count'])} activities"
         for r in rows
     ]
-    bars = import_graph_objects().Bar(
+    bars = ChartTrace(
+        "bar",
         y=[_KERNEL_KINDS[r["kind"]][0] for r in rows],
         x=[r["time_ns"] / factor for r in rows],
         orientation="h",
@@ -137,11 +139,11 @@ def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         customdata=hover,
         hovertemplate=_HOVER,
     )
-    drawn = create_figure([bars], dark=dark, title="GPU time by kind", x_title=f"Sum of durations ({unit})", height=260)
-    return drawn.update_yaxes(autorange="reversed", type="category")
+    drawn = create_chart([bars], dark=dark, title="GPU time by kind", x_title=f"Sum of durations ({unit})", height=260)
+    return drawn.update_y_axes(autorange="reversed", type="category")
 
 
-def draw_iterations(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_iterations(bins: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the duration of each iteration as a bar that is divided into parts, such as Tensor Core kernels and I/O.
 
     If there are many iterations, a bar shows the mean of several iterations, and a line connects the shortest and the
@@ -165,7 +167,8 @@ def draw_iterations(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
     inside, outside = bins.filter("is_aggregated"), bins.filter(~pl.col("is_aggregated"))
     position, width = _compute_bar_centers_and_widths(inside)
     bars = [
-        import_graph_objects().Bar(
+        ChartTrace(
+            "bar",
             x=position,
             y=[ns / factor for ns in inside[part]],
             width=width,
@@ -187,13 +190,13 @@ def draw_iterations(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
     if (bins["first"] < bins["last"]).any():
         bars.append(_draw_ranges_of_durations(bins, factor))
     bars += _draw_outliers(bins, factor)
-    drawn = create_figure(bars, dark=dark, title="Iterations", x_title="Iteration", y_title=f"Duration ({unit})")
+    drawn = create_chart(bars, dark=dark, title="Iterations", x_title="Iteration", y_title=f"Duration ({unit})")
     drawn.update_layout(barmode="stack", legend_traceorder="normal")
-    drawn.update_xaxes(tickformat=",d", dtick=1 if bins.height <= FEW else None)
+    drawn.update_x_axes(tickformat=",d", dtick=1 if bins.height <= FEW else None)
     return mark_peaks(drawn, _find_peaks(bins), highest, factor, dark=dark)
 
 
-def _draw_iterations_outside(bins: pl.DataFrame, name: str, pattern: str, factor: float) -> Any:
+def _draw_iterations_outside(bins: pl.DataFrame, name: str, pattern: str, factor: float) -> ChartTrace:
     """Return hatched gray bars of iterations that are not aggregated.
 
     Args:
@@ -203,7 +206,8 @@ def _draw_iterations_outside(bins: pl.DataFrame, name: str, pattern: str, factor
         factor: Number of ns in the unit of the axis.
     """
     position, width = _compute_bar_centers_and_widths(bins)
-    return import_graph_objects().Bar(
+    return ChartTrace(
+        "bar",
         x=position,
         y=[ns / factor for ns in bins["duration_ns"]],
         width=width,
@@ -214,7 +218,7 @@ def _draw_iterations_outside(bins: pl.DataFrame, name: str, pattern: str, factor
     )
 
 
-def _draw_ranges_of_durations(bins: pl.DataFrame, factor: float) -> Any:
+def _draw_ranges_of_durations(bins: pl.DataFrame, factor: float) -> ChartTrace:
     """Return a line from the shortest to the longest iteration of each bar."""
     x, y, hover = [], [], []
     extremes = zip(_compute_bar_centers_and_widths(bins)[0], bins.iter_rows(named=True), strict=True)
@@ -223,7 +227,8 @@ def _draw_ranges_of_durations(bins: pl.DataFrame, factor: float) -> Any:
         x += [position, position, None]
         y += [row["shortest_ns"] / factor, row["longest_ns"] / factor, None]
         hover += [text, text, ""]
-    return import_graph_objects().Scatter(
+    return ChartTrace(
+        "scatter",
         x=x,
         y=y,
         mode="lines",
@@ -234,7 +239,7 @@ def _draw_ranges_of_durations(bins: pl.DataFrame, factor: float) -> Any:
     )
 
 
-def _draw_outliers(bins: pl.DataFrame, factor: float) -> list[Any]:
+def _draw_outliers(bins: pl.DataFrame, factor: float) -> list[ChartTrace]:
     """Return markers at the longest and at the shortest iteration of each bar that are outliers, if there are any."""
     positions = _compute_bar_centers_and_widths(bins)[0]
     points = [
@@ -244,7 +249,8 @@ def _draw_outliers(bins: pl.DataFrame, factor: float) -> list[Any]:
         if row[f"{kind}_is_outlier"] and (kind == "longest" or row["shortest"] != row["longest"])
     ]
     count = int(bins["outlier_count"].sum())
-    outliers = import_graph_objects().Scatter(
+    outliers = ChartTrace(
+        "scatter",
         x=[position for position, _, _ in points],
         y=[ns / factor for _, ns, _ in points],
         mode="markers",
@@ -309,7 +315,7 @@ def _format_iteration_range(first: int, last: int, name: str | None) -> str:
     return f"Iteration {first:,}" + (f": {format_hover_name(name)}" if name else "")
 
 
-def draw_top_ops(ops: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_top_ops(ops: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the GPU time of ops as horizontal bars, or their CPU time if no op ran on a GPU.
 
     Args:
@@ -336,7 +342,7 @@ def draw_top_ops(ops: pl.DataFrame, *, dark: bool = False) -> Figure:
     )
 
 
-def draw_top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the total GPU time of kernels as horizontal bars.
 
     Args:
@@ -347,7 +353,7 @@ def draw_top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
     return _draw_bars_by_name(kernels, "launches", dark=dark, title="Kernels by GPU time", x_title="GPU time")
 
 
-def draw_api_calls(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_api_calls(calls: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the total time of the calls of API functions as horizontal bars.
 
     Args:
@@ -357,7 +363,7 @@ def draw_api_calls(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
     return _draw_bars_by_name(calls, "calls", dark=dark, title="API calls by time", x_title="Time in calls")
 
 
-def _draw_bars_by_name(rows: pl.DataFrame, count_noun: str, *, dark: bool, title: str, x_title: str) -> Figure:
+def _draw_bars_by_name(rows: pl.DataFrame, count_noun: str, *, dark: bool, title: str, x_title: str) -> Chart:
     names = [format_kernel_label(name) for name in rows["name"]]
     columns = (rows[c] for c in ("name", "time_ns", "count", "percent"))
     hover = [
@@ -380,11 +386,12 @@ def _draw_horizontal_bars(
     dark: bool,
     title: str,
     x_title: str,
-) -> Figure:
+) -> Chart:
     """Draw one horizontal bar per label, with the first label at the top. Times are in ns."""
     factor, unit = choose_time_unit(times)
     positions = list(range(len(labels)))
-    bars = import_graph_objects().Bar(
+    bars = ChartTrace(
+        "bar",
         y=positions,
         x=[t / factor for t in times],
         orientation="h",
@@ -393,12 +400,12 @@ def _draw_horizontal_bars(
         hovertemplate=_HOVER,
     )
     height = 110 + _ROW_PIXELS * len(labels)
-    drawn = create_figure([bars], dark=dark, title=title, x_title=f"{x_title} ({unit})", height=height)
+    drawn = create_chart([bars], dark=dark, title=title, x_title=f"{x_title} ({unit})", height=height)
     ticks = {"tickmode": "array", "tickvals": positions, "ticktext": list(labels)}
-    return drawn.update_yaxes(autorange="reversed", **ticks)
+    return drawn.update_y_axes(autorange="reversed", **ticks)
 
 
-def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw two bar charts: the bytes and the time of memory sets and of each kind of memory copy.
 
     Args:
@@ -418,7 +425,8 @@ def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     )
     charts = (("bytes", byte_factor, "x", COLORS[0]), ("time_ns", time_factor, "x2", COLORS[1]))
     bars = [
-        import_graph_objects().Bar(
+        ChartTrace(
+            "bar",
             y=names,
             x=[r[column] / factor for r in rows],
             orientation="h",
@@ -431,16 +439,16 @@ def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         for column, factor, axis, color in charts
     ]
     height = 130 + 2 * _ROW_PIXELS * len(names)
-    drawn = create_figure(bars, dark=dark, title="Memory copies and sets", height=height)
+    drawn = create_chart(bars, dark=dark, title="Memory copies and sets", height=height)
     drawn.update_layout(
         showlegend=False,
         xaxis={"domain": [0, 0.47], "title": {"text": f"Size ({byte_name})"}},
         xaxis2={"domain": [0.53, 1], "title": {"text": f"Time ({time_name})"}, "anchor": "y"},
     )
-    return drawn.update_yaxes(autorange="reversed", type="category")
+    return drawn.update_y_axes(autorange="reversed", type="category")
 
 
-def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the idle time of each process as a bar that is divided by what the CPU did.
 
     Args:
@@ -460,7 +468,8 @@ def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Figure:
             + (f"<br>mostly in {format_hover_name(r['Mostly In'])}" if r["Mostly In"] else "")
             for r in rows
         ]
-        bar = import_graph_objects().Bar(
+        bar = ChartTrace(
+            "bar",
             y=[_name_gpus(r) for r in rows],
             x=[r["Total Time (ns)"] / factor for r in rows],
             orientation="h",
@@ -472,11 +481,11 @@ def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Figure:
         bars.append(bar)
     devices = idle_times.select("Device ID", "PID").n_unique()
     height = 220 + 2 * _ROW_PIXELS * devices
-    drawn = create_figure(
+    drawn = create_chart(
         bars, dark=dark, title="Idle time of the GPUs by cause", x_title=f"Idle time ({unit})", height=height
     )
     drawn.update_layout(barmode="stack", legend_traceorder="normal", legend_y=-0.5)
-    return drawn.update_yaxes(type="category", categoryorder="category descending")
+    return drawn.update_y_axes(type="category", categoryorder="category descending")
 
 
 def _name_gpus(row: dict[str, Any]) -> str:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.plots.charts import Chart, ChartTrace
 from tracekit.plots.labels import format_hover_name, format_integer, format_nanoseconds, format_short_label
 from tracekit.plots.theme import (
     COLORS,
     DIRECTION_COLORS,
     choose_text_color,
     convert_to_dark_colors,
-    create_figure,
-    import_graph_objects,
+    create_chart,
 )
 
 if TYPE_CHECKING:
     import polars as pl
-    from plotly.graph_objects import Figure
 
 METRIC_NAMES = {
     "gpu_time_ns": "GPU time",
@@ -35,7 +34,7 @@ _LEVEL_PIXELS, _HIGHEST = 60, 460
 _PATH_LENGTH = 300
 
 
-def draw_group_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_group_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the tree of groups and ops as an icicle chart, colored by direction (forward or backward).
 
     Args:
@@ -54,7 +53,7 @@ def draw_group_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_layout(title_subtitle_text="   ".join(legend), meta={"legend": entries})
 
 
-def draw_nvtx_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_nvtx_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the tree of NVTX range paths as an icicle chart, colored by level.
 
     Args:
@@ -69,7 +68,7 @@ def draw_nvtx_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
     return _draw_metric_icicle(nodes, names, colors, "ranges", dark=dark, title="NVTX ranges")
 
 
-def draw_call_stacks(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_call_stacks(nodes: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the tree of call stacks as an icicle chart, colored by module.
 
     Args:
@@ -116,7 +115,7 @@ def _draw_metric_icicle(
     *,
     dark: bool,
     title: str,
-) -> Figure:
+) -> Chart:
     rows = zip(nodes["path"], nodes["direction"], nodes["value"], nodes["count"], strict=True)
     total, metric = max(nodes["value"].to_list(), default=0), nodes["metric"][0]
     hover = [
@@ -140,7 +139,7 @@ def _draw_icicle(
     title: str,
     height: int,
     levels: int,
-) -> Figure:
+) -> Chart:
     """Draw an icicle chart that shows ``levels`` levels of a tree at once.
 
     Args:
@@ -153,7 +152,8 @@ def _draw_icicle(
         height: Height of the figure in pixels.
         levels: Maximum number of levels that are shown at once.
     """
-    icicle = import_graph_objects().Icicle(
+    icicle = ChartTrace(
+        "icicle",
         ids=[str(n) for n in nodes["node"]],
         parents=["" if p is None else str(p) for p in nodes["parent"]],
         labels=[format_short_label(n, _LABEL_LENGTH) for n in names],
@@ -170,7 +170,7 @@ def _draw_icicle(
         textinfo="label",
         pathbar={"thickness": 22},
     )
-    return create_figure([icicle], dark=dark, title=title, height=height)
+    return create_chart([icicle], dark=dark, title=title, height=height)
 
 
 def _compute_node_levels(nodes: pl.DataFrame) -> dict[int, int]:

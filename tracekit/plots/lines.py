@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from tracekit.plots.charts import Chart, ChartTrace
 from tracekit.plots.labels import (
     choose_byte_unit,
     choose_time_unit,
@@ -16,12 +17,11 @@ from tracekit.plots.labels import (
     format_short_label,
     format_short_size,
 )
-from tracekit.plots.theme import COLORS, create_figure, draw_band, import_graph_objects, order_bands_first
+from tracekit.plots.theme import COLORS, create_chart, draw_band, order_bands_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plotly.graph_objects import Figure
 
 _LIMITERS = {
     "memory-limited": COLORS[1],
@@ -35,7 +35,7 @@ _LIMITS = {"compute": COLORS[2], "memory": COLORS[1], "latency": COLORS[0], "lau
 _HOVER = "%{customdata}<extra></extra>"
 
 
-def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the FLOP/s of kernels over their FLOP per byte of DRAM traffic, together with the highest roofline.
 
     Args:
@@ -51,7 +51,8 @@ def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
             f"<br>{format_integer(r['Launches'])} launches, {format_nanoseconds(r['Time (ns)'] or 0)}"
             for r in chosen
         ]
-        points = import_graph_objects().Scatter(
+        points = ChartTrace(
+            "scatter",
             x=[r["FLOP/Byte"] for r in chosen],
             y=[r["GFLOP/s"] for r in chosen],
             mode="markers",
@@ -67,12 +68,12 @@ def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         )
         traces.append(points)
     x, y = "Arithmetic intensity (FLOP per byte of DRAM traffic)", "Performance (GFLOP/s)"
-    drawn = create_figure(traces, dark=dark, title="Roofline", x_title=x, y_title=y)
+    drawn = create_chart(traces, dark=dark, title="Roofline", x_title=x, y_title=y)
     drawn.update_layout(legend_y=-0.25, showlegend=True)
-    return drawn.update_xaxes(type="log").update_yaxes(type="log")
+    return drawn.update_x_axes(type="log").update_y_axes(type="log")
 
 
-def draw_op_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_op_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the FLOP/s of ops over their FLOP per byte, together with the peak rates of their types.
 
     Args:
@@ -86,7 +87,8 @@ def draw_op_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         low, high = min(_get_extreme(rows, "min") / 2, ridge / 10), max(_get_extreme(rows, "max") * 2, ridge * 10)
         hover = [f"{memory:,.0f} GB/s", f"{type_}: {math:,.1f} TFLOP/s from {ridge:,.1f} FLOP/byte on", f"{type_}"]
         traces.append(
-            import_graph_objects().Scatter(
+            ChartTrace(
+                "scatter",
                 x=[low, ridge, high],
                 y=[low * memory / 1000, math, math],
                 mode="lines",
@@ -105,7 +107,8 @@ def draw_op_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
             f"<br>{format_integer(r['Instances'])} calls, {format_nanoseconds(r['GPU Time (ns)'])}"
             for r in chosen
         ]
-        points = import_graph_objects().Scatter(
+        points = ChartTrace(
+            "scatter",
             x=[r["FLOP/Byte"] for r in chosen],
             y=[r["TFLOP/s"] for r in chosen],
             mode="markers",
@@ -121,16 +124,16 @@ def draw_op_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         )
         traces.append(points)
     x, y = "Arithmetic intensity (FLOP per byte)", "Performance (TFLOP/s)"
-    drawn = create_figure(traces, dark=dark, title="Roofline of ops", x_title=x, y_title=y)
+    drawn = create_chart(traces, dark=dark, title="Roofline of ops", x_title=x, y_title=y)
     drawn.update_layout(legend_y=-0.25, showlegend=True)
-    return drawn.update_xaxes(type="log").update_yaxes(type="log")
+    return drawn.update_x_axes(type="log").update_y_axes(type="log")
 
 
 def _get_extreme(rows: pl.DataFrame, name: Literal["min", "max"]) -> float:
     return float(getattr(rows["FLOP/Byte"], name)())
 
 
-def _draw_roof_line(rows: pl.DataFrame) -> Any:
+def _draw_roof_line(rows: pl.DataFrame) -> ChartTrace:
     """Return the plotly trace of the highest roofline of the kernels.
 
     Left of the ridge point, the bandwidth of DRAM limits the FLOP/s. Right of this point, the peak FLOP/s is the limit.
@@ -144,7 +147,8 @@ def _draw_roof_line(rows: pl.DataFrame) -> Any:
         f"ridge point: {ridge:,.3f} FLOP/byte<br>{math:,.3f} GFLOP/s, {memory:,.3f} GB/s",
         f"{math:,.3f} GFLOP/s",
     ]
-    return import_graph_objects().Scatter(
+    return ChartTrace(
+        "scatter",
         x=[low, ridge, high],
         y=[low * memory, math, math],
         mode="lines",
@@ -155,7 +159,7 @@ def _draw_roof_line(rows: pl.DataFrame) -> Any:
     )
 
 
-def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the utilization of GPUs over time, in percent of each time bin, with one line per GPU.
 
     A band around the line extends from the lowest to the highest utilization in the parts of each bin.
@@ -182,7 +186,7 @@ def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Fig
         line = _draw_line(x, [*percent, None], [*hover, ""], f"GPU {device}", nth)
         line.update(line_shape="hv")
         lines.append(line)
-    drawn = create_figure(
+    drawn = create_chart(
         order_bands_first(lines),
         dark=dark,
         title="GPU utilization over time",
@@ -190,7 +194,7 @@ def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Fig
         y_title="Busy (%)",
     )
     drawn.update_layout(showlegend=bins["device_id"].n_unique() > 1, legend_y=-0.25)
-    return drawn.update_yaxes(range=[0, 100])
+    return drawn.update_y_axes(range=[0, 100])
 
 
 def _extend_to_last_change(changes: pl.DataFrame, end: Any) -> pl.DataFrame:
@@ -209,7 +213,7 @@ def _extend_to_last_change(changes: pl.DataFrame, end: Any) -> pl.DataFrame:
     return pl.concat([changes, still.select(changes.columns)])
 
 
-def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the memory in use over time, with one line per device and kind of memory, and a marker at each peak.
 
     A band around the line extends from the least to the most memory in use in each bin of time.
@@ -222,7 +226,7 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     factor, unit = choose_time_unit(changes["timestamp_ns"])
     byte_factor, byte_name = choose_byte_unit(changes["max_bytes"])
-    lines: list[Any] = []
+    lines: list[ChartTrace] = []
     for nth, own in enumerate(changes.partition_by("device_id", "memory_kind", maintain_order=True)):
         rows = _extend_to_last_change(own, changes["timestamp_ns"].max())
         name = f"GPU {rows['device_id'][0]}: {format_short_label(rows['memory_kind'][0])}"
@@ -245,7 +249,8 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
         lines += draw_band(x.to_list(), low, high, nth, shape="hv")
         lines.append(_draw_line(x.to_list(), y.to_list(), hover, name, nth).update(line_shape="hv"))
         top = rows.row(rows["max_bytes"].arg_max() or 0, named=True)
-        marker = import_graph_objects().Scatter(
+        marker = ChartTrace(
+            "scatter",
             x=[top["maximum_ns"] / factor],
             y=[top["max_bytes"] / byte_factor],
             mode="markers+text",
@@ -260,7 +265,7 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
             hovertemplate=_HOVER,
         )
         lines.append(marker)
-    drawn = create_figure(
+    drawn = create_chart(
         order_bands_first(lines),
         dark=dark,
         title="Memory in use",
@@ -268,10 +273,10 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
         y_title=f"In use ({byte_name})",
     )
     drawn.update_layout(showlegend=True, legend_y=-0.25)
-    return drawn.update_yaxes(rangemode="tozero")
+    return drawn.update_y_axes(rangemode="tozero")
 
 
-def draw_queue_lengths(lengths: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_queue_lengths(lengths: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the length of the queues of streams over time, with one line per stream.
 
     Args:
@@ -280,7 +285,7 @@ def draw_queue_lengths(lengths: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     factor, unit = choose_time_unit(lengths["timestamp_ns"])
     several = lengths["process_id"].n_unique() > 1
-    lines: list[Any] = []
+    lines: list[ChartTrace] = []
     by = ("process_id", "device_id", "context_id", "stream_id")
     for nth, (queue, rows) in enumerate(lengths.partition_by(by, maintain_order=True, as_dict=True).items()):
         process, device, context, stream = queue
@@ -296,12 +301,12 @@ def draw_queue_lengths(lengths: pl.DataFrame, *, dark: bool = False) -> Figure:
         lines.append(_draw_line(x, rows["length"].to_list(), hover, name, nth).update(line_shape="hv"))
     x_title = f"Time since the start of the capture ({unit})"
     title, y_title = "Queue of each stream", "Operations that have not started"
-    drawn = create_figure(order_bands_first(lines), dark=dark, title=title, x_title=x_title, y_title=y_title)
+    drawn = create_chart(order_bands_first(lines), dark=dark, title=title, x_title=x_title, y_title=y_title)
     drawn.update_layout(showlegend=True, legend_y=-0.25)
-    return drawn.update_yaxes(rangemode="tozero")
+    return drawn.update_y_axes(rangemode="tozero")
 
 
-def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw GPU metrics over time, with one line per GPU and metric.
 
     Args:
@@ -328,7 +333,7 @@ def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
         lines.append(_draw_line(x, rows["value"].to_list(), hover, name, nth))
     percent = all((name or "").endswith("%]") for name in samples["metric"].unique())
     y = "Share of the peak (%)" if percent else "Value (unit in brackets)"
-    drawn = create_figure(
+    drawn = create_chart(
         order_bands_first(lines),
         dark=dark,
         title="GPU metrics",
@@ -336,7 +341,7 @@ def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
         y_title=y,
     )
     drawn.update_layout(showlegend=True, legend_y=-0.25)
-    return drawn.update_yaxes(rangemode="tozero")
+    return drawn.update_y_axes(rangemode="tozero")
 
 
 def _format_range(
@@ -351,10 +356,13 @@ def _format_range(
     )
 
 
-def _draw_line(x_values: list[float], y_values: list[Any], hover_texts: list[str], name: str, style_index: int) -> Any:
+def _draw_line(
+    x_values: list[float], y_values: list[Any], hover_texts: list[str], name: str, style_index: int
+) -> ChartTrace:
     color = COLORS[style_index % len(COLORS)]
     dash = ("solid", "dash", "dot", "dashdot")[style_index // len(COLORS) % 4]
-    return import_graph_objects().Scatter(
+    return ChartTrace(
+        "scatter",
         x=x_values,
         y=y_values,
         mode="lines",

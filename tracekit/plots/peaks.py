@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracekit.plots.charts import Chart, ChartTrace
 from tracekit.plots.labels import format_short_duration
-from tracekit.plots.theme import LONGEST_COLOR, convert_to_dark_colors, import_graph_objects
+from tracekit.plots.theme import LONGEST_COLOR, convert_to_dark_colors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from plotly.graph_objects import Figure
 
 _MAX_NAMED = 8
 _OUTLIER_FACTOR, _WARM_UP_FACTOR = 8, 1.5
@@ -49,9 +49,7 @@ def choose_highest_duration(usual: Iterable[int], outliers: Iterable[int], warm_
     return highest if any(ns > highest for ns, _ in limits) else None
 
 
-def mark_peaks(
-    figure: Figure, peaks: Sequence[Peak], highest_ns: int | None, ns_per_unit: int, *, dark: bool
-) -> Figure:
+def mark_peaks(figure: Chart, peaks: Sequence[Peak], highest_ns: int | None, ns_per_unit: int, *, dark: bool) -> Chart:
     """Name the longest peaks of a chart, limit its y axis, and mark what it cuts off. Return the figure.
 
     Args:
@@ -70,9 +68,10 @@ def mark_peaks(
         figure.add_annotation(x=peak.position, text=text, showarrow=False, yanchor="bottom", **place)
     if highest_ns is not None:
         top = _ROOM * highest_ns / ns_per_unit
-        figure.update_yaxes(range=[0, top])
+        figure.update_y_axes(range=[0, top])
         figure.add_trace(
-            import_graph_objects().Scatter(
+            ChartTrace(
+                "scatter",
                 x=[peak.position for peak in cut],
                 y=[top] * len(cut),
                 mode="markers",

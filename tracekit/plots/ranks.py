@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from tracekit.plots.charts import Chart, ChartTrace
 from tracekit.plots.labels import choose_time_unit, format_integer, format_nanoseconds, format_short_label
 from tracekit.plots.peaks import Peak, choose_highest_duration, mark_peaks
-from tracekit.plots.theme import COLORS, FEW, GRAPH_COLOR, PART_COLORS, create_figure, import_graph_objects
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+from tracekit.plots.theme import COLORS, FEW, GRAPH_COLOR, PART_COLORS, create_chart
 
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS, _MAX_PIXELS, _LABELLED = 26, 1200, 40
@@ -25,7 +23,7 @@ _PARTS = {
 _WAITS = {"wait_ns": ("Waiting", PART_COLORS["io"]), "transfer_ns": ("Transfer", PART_COLORS["other_kernel"])}
 
 
-def draw_gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw one stacked bar per rank and GPU: the shares of computation, communication, memory operations and idling.
 
     Args:
@@ -47,7 +45,7 @@ def _format_gpu_labels(rows: pl.DataFrame) -> list[str]:
     return (names["both"] if rows["rank"].n_unique() > 1 else names.to_series()).to_list()
 
 
-def draw_arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw how long each rank waits for other ranks, and how long it transfers data, in collectives and messages.
 
     Args:
@@ -72,7 +70,7 @@ def _draw_time_bars(
     *,
     total_column: str = "",
     ns_per_unit: int = 1,
-) -> Any:
+) -> ChartTrace:
     """Return a plotly trace with one horizontal bar per row, whose length is a time.
 
     Args:
@@ -92,7 +90,8 @@ def _draw_time_bars(
         f"{rank}<br>{name}: {format_nanoseconds(time)}{f', {share:.2f}%' if total_column else ''}"
         for rank, time, share in zip(row_labels, rows[column], shares, strict=True)
     ]
-    return import_graph_objects().Bar(
+    return ChartTrace(
+        "bar",
         y=list(range(rows.height)),
         x=shares,
         orientation="h",
@@ -103,10 +102,10 @@ def _draw_time_bars(
     )
 
 
-def _draw_stacked_bars(bars: list[Any], row_labels: list[str], *, dark: bool, title: str, x_title: str) -> Figure:
+def _draw_stacked_bars(bars: list[ChartTrace], row_labels: list[str], *, dark: bool, title: str, x_title: str) -> Chart:
     height = 190 + min(_ROW_PIXELS * len(row_labels), _MAX_PIXELS)
-    drawn = create_figure(bars, dark=dark, title=title, x_title=x_title, height=height)
-    drawn.update_yaxes(autorange="reversed", **select_row_labels(row_labels))
+    drawn = create_chart(bars, dark=dark, title=title, x_title=x_title, height=height)
+    drawn.update_y_axes(autorange="reversed", **select_row_labels(row_labels))
     return drawn.update_layout(
         barmode="stack",
         showlegend=True,
@@ -120,7 +119,7 @@ def select_row_labels(labels: list[str]) -> dict[str, Any]:
     return {"tickmode": "array", "tickvals": list(range(0, len(labels), stride)), "ticktext": labels[::stride]}
 
 
-def draw_iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the shortest, median and longest duration of each iteration over the ranks, and mark the stragglers.
 
     Lines connect the aggregated iterations. If there are many, a point is the shortest, the median and the longest of
@@ -150,14 +149,14 @@ def draw_iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         for n, rank in enumerate(shown["straggler"].unique().sort())
     ]
     title = f"Iterations over all ranks{_format_limit(_MERGED, late.height)}"
-    drawn = create_figure(lines, dark=dark, title=title, x_title="Iteration", y_title=f"Duration ({unit})")
+    drawn = create_chart(lines, dark=dark, title=title, x_title="Iteration", y_title=f"Duration ({unit})")
     drawn.update_layout(showlegend=True, legend={"y": -0.25, "traceorder": "normal"})
-    drawn.update_xaxes(dtick=1 if rows.height <= FEW else None)
+    drawn.update_x_axes(dtick=1 if rows.height <= FEW else None)
     peaks = [
         Peak(number, ns, "warm-up", is_outlier=False, hover=f"iteration {number:,}<br>{format_nanoseconds(ns)}")
         for number, ns in warm_up["iteration", "max_ns"].rows()
     ]
-    return mark_peaks(drawn.update_yaxes(rangemode="tozero"), peaks, highest, factor, dark=dark)
+    return mark_peaks(drawn.update_y_axes(rangemode="tozero"), peaks, highest, factor, dark=dark)
 
 
 _MERGED = 400
@@ -182,13 +181,14 @@ def _merge_iterations(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _draw_iteration_line(rows: pl.DataFrame, column: str, name: str, ns_per_unit: int, color: str) -> Any:
+def _draw_iteration_line(rows: pl.DataFrame, column: str, name: str, ns_per_unit: int, color: str) -> ChartTrace:
     lasts = rows["last"] if "last" in rows.columns else rows["iteration"]
     hover = [
         f"{_format_iterations(number, last)}<br>{name.lower()}: {'' if time is None else format_nanoseconds(int(time))}"
         for number, last, time in zip(rows["iteration"], lasts, rows[column], strict=True)
     ]
-    return import_graph_objects().Scatter(
+    return ChartTrace(
+        "scatter",
         x=rows["iteration"].to_list(),
         y=(rows[column] / ns_per_unit).to_list(),
         mode="lines+markers" if rows.height <= FEW else "lines",
@@ -206,14 +206,15 @@ def _format_iterations(first: int, last: int) -> str:
 _SYMBOLS = ("diamond", "circle", "square", "x", "triangle-up", "star")
 
 
-def _draw_straggler_markers(rows: pl.DataFrame, style_index: int, ns_per_unit: int) -> Any:
+def _draw_straggler_markers(rows: pl.DataFrame, style_index: int, ns_per_unit: int) -> ChartTrace:
     rank = rows["straggler"][0]
     hover = [
         f"iteration {format_integer(number)}<br>rank {rank} lost {format_nanoseconds(lost)}"
         f"<br>in {format_short_label(phase)} on the {where}"
         for number, lost, phase, where in rows["iteration", "lost_ns", "phase", "lost_on"].rows()
     ]
-    return import_graph_objects().Scatter(
+    return ChartTrace(
+        "scatter",
         x=rows["iteration"].to_list(),
         y=(rows["max_ns"] / ns_per_unit).to_list(),
         mode="markers",
@@ -228,7 +229,7 @@ def _draw_straggler_markers(rows: pl.DataFrame, style_index: int, ns_per_unit: i
     )
 
 
-def draw_stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the time that iterations lost because of stragglers, by rank and phase.
 
     Args:
@@ -244,7 +245,8 @@ def draw_stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         f"{name}<br>{format_nanoseconds(lost)}<br>in {format_integer(count)} iterations"
         for name, lost, count in zip(names, rows["lost_ns"], rows["iteration_count"], strict=True)
     ]
-    bars = import_graph_objects().Bar(
+    bars = ChartTrace(
+        "bar",
         y=list(range(rows.height)),
         x=(rows["lost_ns"] / factor).to_list(),
         orientation="h",
@@ -255,4 +257,4 @@ def draw_stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     drawn = _draw_stacked_bars(
         [bars], names, dark=dark, title="Time that stragglers lost", x_title=f"Lost time ({unit})"
     )
-    return drawn.update_layout(showlegend=False, height=drawn.layout.height - 60)
+    return drawn.update_layout(showlegend=False, height=drawn.layout["height"] - 60)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.plots import ranks
+from tracekit.plots.charts import Chart, ChartTrace
 from tracekit.plots.labels import (
     choose_time_unit,
     format_hover_name,
@@ -14,12 +15,11 @@ from tracekit.plots.labels import (
     format_nanoseconds,
     format_short_label,
 )
-from tracekit.plots.theme import COLORS, FEW, create_figure, draw_band, import_graph_objects, order_bands_first
+from tracekit.plots.theme import COLORS, FEW, create_chart, draw_band, order_bands_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from plotly.graph_objects import Figure
 
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS = 26
@@ -52,7 +52,7 @@ PACES = {"cuda_gpu_kern_pace": "Kernels", "nvtx_pace": "NVTX ranges", "nvtx_gpu_
 """Titles of the recipes that are drawn as occurrences."""
 
 
-def draw_recipe_figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
+def draw_recipe_figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Chart]:
     """Draw and return the figures of a recipe.
 
     Args:
@@ -62,7 +62,7 @@ def draw_recipe_figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = Fals
     Returns:
         The figures by name. Tables that have no rows, and tables for which there is no figure, are omitted.
     """
-    drawn: dict[str, Figure] = {}
+    drawn: dict[str, Chart] = {}
     filled = {name: rows for name, rows in tables.items() if not rows.is_empty()}
     if "all_stats" in filled:
         drawn["spread"] = draw_spread(filled["all_stats"], dark=dark)
@@ -81,7 +81,7 @@ def draw_recipe_figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = Fals
     return drawn
 
 
-def draw_spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_spread(stats: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the distribution of values over all ranks, with one box plot per name, such as a kernel name.
 
     Only the names with the largest sums of values are drawn.
@@ -92,7 +92,8 @@ def draw_spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     key = next(k for k in _KEYS if k in stats.columns)
     rows = stats.sort("Sum", descending=True, maintain_order=True).head(_NAMES).reverse()
-    boxes = import_graph_objects().Box(
+    boxes = ChartTrace(
+        "box",
         orientation="h",
         y=list(range(rows.height)),
         lowerfence=rows["Min"].to_list(),
@@ -105,13 +106,13 @@ def draw_spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
     )
     height = 160 + _ROW_PIXELS * rows.height
     title = f"Spread over all ranks{_format_first_rows_note(_NAMES, stats.height, 'names')}"
-    drawn = create_figure([boxes], dark=dark, title=title, x_title="Value (as in the table)", height=height)
+    drawn = create_chart([boxes], dark=dark, title=title, x_title="Value (as in the table)", height=height)
     positive = bool((rows["Min"] > 0).all())
-    drawn.update_xaxes(type="log" if positive else "linear").update_layout(showlegend=False)
+    drawn.update_x_axes(type="log" if positive else "linear").update_layout(showlegend=False)
     return _set_row_labels(drawn, [format_short_label(name) for name in rows[key]])
 
 
-def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False) -> Figure:
+def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False) -> Chart:
     """Draw one value, such as the duration, of each occurrence of a kernel or range, with one line per rank.
 
     If there are many occurrences, a point of a line is the median of consecutive ones, and a band extends from the
@@ -133,12 +134,12 @@ def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False)
         traces.append(_draw_occurrence_line(name, each, n, factor))
     traces = order_bands_first(traces)
     notes = _format_first_rows_note(_RANKS, occurrences.width, "ranks")
-    drawn = create_figure(
+    drawn = create_chart(
         traces, dark=dark, title=value_name + notes, x_title="Occurrence", y_title=f"{value_name} ({unit})"
     )
-    drawn.update_xaxes(dtick=1 if shown.height <= FEW else None)
+    drawn.update_x_axes(dtick=1 if shown.height <= FEW else None)
     drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
-    return drawn.update_yaxes(type="log") if _is_wide(each["max"] for each in rows.values()) else drawn
+    return drawn.update_y_axes(type="log") if _is_wide(each["max"] for each in rows.values()) else drawn
 
 
 def _merge_occurrences(values: pl.Series, limit: int) -> pl.DataFrame:
@@ -158,7 +159,7 @@ def _merge_occurrences(values: pl.Series, limit: int) -> pl.DataFrame:
     ).drop("nth")
 
 
-def _draw_occurrence_line(rank: str, rows: pl.DataFrame, color_index: int, ns_per_unit: int) -> Any:
+def _draw_occurrence_line(rank: str, rows: pl.DataFrame, color_index: int, ns_per_unit: int) -> ChartTrace:
     hover = [
         f"rank {rank}, occurrence {first:,}<br>{format_nanoseconds(int(median))}"
         if first == last
@@ -166,7 +167,8 @@ def _draw_occurrence_line(rank: str, rows: pl.DataFrame, color_index: int, ns_pe
         f"<br>from {format_nanoseconds(int(low))}<br>to {format_nanoseconds(int(high))}"
         for first, last, median, low, high in rows.select("first", "last", "median", "min", "max").iter_rows()
     ]
-    return import_graph_objects().Scatter(
+    return ChartTrace(
+        "scatter",
         x=rows["first"].to_list(),
         y=(rows["median"] / ns_per_unit).to_list(),
         mode="lines+markers" if rows.height <= FEW else "lines",
@@ -177,7 +179,7 @@ def _draw_occurrence_line(rank: str, rows: pl.DataFrame, color_index: int, ns_pe
     )
 
 
-def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw the duration of occurrences of a kernel or range over time, with one series of points per rank.
 
     If a rank has more than 2,000 occurrences, only the shortest and the longest of each group of consecutive
@@ -193,7 +195,8 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
     factor, unit = choose_time_unit(int(n) for each in rows.values() for n in each["duration"])
     start_factor, start_unit = choose_time_unit(int(n) for each in rows.values() for n in each["start"])
     traces = [
-        import_graph_objects().Scatter(
+        ChartTrace(
+            "scatter",
             x=(each["start"] / start_factor).to_list(),
             y=(each["duration"] / factor).to_list(),
             mode="markers",
@@ -210,11 +213,11 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
     ]
     title = f"Duration over time{_format_first_rows_note(_RANKS, durations.width, 'ranks')}"
     x = f"Start since {_describe_time_origin(len(names))} ({start_unit})"
-    drawn = create_figure(traces, dark=dark, title=title, x_title=x, y_title=f"Duration ({unit})")
+    drawn = create_chart(traces, dark=dark, title=title, x_title=x, y_title=f"Duration ({unit})")
     drawn.update_layout(showlegend=len(names) > 1, legend_y=-0.25)
     if _is_wide(each["duration"] for each in rows.values()):
-        return drawn.update_yaxes(type="log")
-    return drawn.update_yaxes(rangemode="tozero")
+        return drawn.update_y_axes(type="log")
+    return drawn.update_y_axes(rangemode="tozero")
 
 
 def _is_wide(values: Iterable[pl.Series]) -> bool:
@@ -246,7 +249,7 @@ def _select_extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.D
     return rows.filter(nth.is_in(pl.concat([chosen["low"], chosen["high"]]).implode()))
 
 
-def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Figure:
+def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Chart:
     """Draw percentages over time as a heat map, with one row per rank, process or GPU.
 
     Args:
@@ -269,29 +272,30 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
         ]
         for name, group in zip(names, shown, strict=True)
     ]
-    heat = import_graph_objects().Heatmap(
+    heat = ChartTrace(
+        "heatmap",
         x=[edge / factor for edge in _compute_bin_edges(starts)],
         y=list(range(len(shown))),
         z=[group[column].to_list() for group in shown],
         zmin=0,
         zmax=100,
         colorscale="Cividis",
-        colorbar={"title": "%"},
+        colorbar={"title": {"text": "%"}},
         customdata=hover,
         hovertemplate=_HOVER,
     )
     title = f"{_VALUE_NAMES.get(column, column)} over time{_format_first_rows_note(_MAPPED, len(groups), 'rows')}"
     height = 200 + min(_ROW_PIXELS * len(shown), 1200)
-    drawn = create_figure(
+    drawn = create_chart(
         [heat],
         dark=dark,
         title=title,
         x_title=f"Time since {_describe_time_origin(bins['Rank'].n_unique())} ({unit})",
         height=height,
     )
-    drawn.update_xaxes(showgrid=False, zeroline=False)
+    drawn.update_x_axes(showgrid=False, zeroline=False)
     _set_row_labels(drawn, names)
-    return drawn.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
+    return drawn.update_y_axes(autorange="reversed", showgrid=False, zeroline=False)
 
 
 def _describe_time_origin(rank_count: int) -> str:
@@ -307,7 +311,7 @@ def _compute_bin_edges(starts: list[int]) -> list[int]:
     return [*starts, 2 * starts[-1] - starts[-2]] if len(starts) > 1 else [*starts, starts[0] + 1]
 
 
-def draw_histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_histogram(durations: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw histograms of the durations of the kernels with the largest total time, over all ranks.
 
     Args:
@@ -329,13 +333,13 @@ def draw_histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
         for n, name in enumerate(names)
     ]
     title = f"Durations of kernels{_format_first_rows_note(_HISTOGRAMS, totals.height, 'names by total time')}"
-    drawn = create_figure(traces, dark=dark, title=title, x_title=f"Duration ({unit})", y_title="Kernels")
-    return drawn.update_xaxes(type="log").update_layout(showlegend=True, legend_y=-0.25)
+    drawn = create_chart(traces, dark=dark, title=title, x_title=f"Duration ({unit})", y_title="Kernels")
+    return drawn.update_x_axes(type="log").update_layout(showlegend=True, legend_y=-0.25)
 
 
 def _draw_histogram_line(
     counts: pl.DataFrame, kernel_name: str, color_index: int, bin_edges: list[float], ns_per_unit: int
-) -> Any:
+) -> ChartTrace:
     by_bin = dict(counts.select("bin", "len").rows())
     heights = [by_bin.get(n, 0) for n in range(_HISTOGRAM_BINS)]
     hover = [
@@ -343,7 +347,8 @@ def _draw_histogram_line(
         f"from {bin_edges[n]:,.0f} to {bin_edges[n + 1]:,.0f} ns"
         for n, height in enumerate(heights)
     ]
-    return import_graph_objects().Scatter(
+    return ChartTrace(
+        "scatter",
         x=[edge / ns_per_unit for edge in bin_edges[:-1]],
         y=heights,
         mode="lines",
@@ -354,7 +359,7 @@ def _draw_histogram_line(
     )
 
 
-def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Chart:
     """Draw what percentages of the time of each kernel overlap with communication and with computation.
 
     Args:
@@ -364,7 +369,8 @@ def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
     largest = pl.max_horizontal(_OVERLAPS)
     rows = grouped.sort(largest, "Count", descending=True, maintain_order=True).head(_NAMES).reverse()
     traces = [
-        import_graph_objects().Bar(
+        ChartTrace(
+            "bar",
             orientation="h",
             y=list(range(rows.height)),
             x=rows[title].to_list(),
@@ -378,16 +384,16 @@ def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
         for n, title in enumerate(_OVERLAPS)
     ]
     title = f"Overlap of kernels over all ranks{_format_first_rows_note(_NAMES, grouped.height, 'names')}"
-    drawn = create_figure(
+    drawn = create_chart(
         traces, dark=dark, title=title, x_title="Overlapped time (%)", height=200 + _ROW_PIXELS * rows.height
     )
-    drawn.update_xaxes(range=[0, 100]).update_layout(showlegend=True, legend_y=-0.25)
+    drawn.update_x_axes(range=[0, 100]).update_layout(showlegend=True, legend_y=-0.25)
     return _set_row_labels(drawn, [format_short_label(name) for name in rows["Name"]])
 
 
-def _set_row_labels(figure: Figure, labels: list[str]) -> Figure:
+def _set_row_labels(figure: Chart, labels: list[str]) -> Chart:
     """Label the rows of a figure, starting with row 0, and return the figure. Rows with equal labels stay separate."""
-    return figure.update_yaxes(**ranks.select_row_labels(labels))
+    return figure.update_y_axes(**ranks.select_row_labels(labels))
 
 
 def _format_first_rows_note(limit: int, total: int, plural_noun: str) -> str:

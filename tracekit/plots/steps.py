@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.plots.charts import Chart, ChartTrace
 from tracekit.plots.labels import choose_time_unit, format_hover_name, format_nanoseconds
 from tracekit.plots.peaks import Peak, choose_highest_duration, mark_peaks
 from tracekit.plots.theme import (
@@ -13,14 +14,12 @@ from tracekit.plots.theme import (
     LEDGER_COLORS,
     LONGEST_COLOR,
     OUTSIDE_COLOR,
-    create_figure,
-    import_graph_objects,
+    create_chart,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plotly.graph_objects import Figure
 
 _HOVER = "%{customdata}<extra></extra>"
 _COMMUNICATION = LEDGER_COLORS["communication"]
@@ -49,7 +48,7 @@ _COMMUNICATION_PARTS = {
 }
 
 
-def draw_step_parts(steps: pl.DataFrame, *, place: str = "Process", dark: bool = False) -> Figure:
+def draw_step_parts(steps: pl.DataFrame, *, place: str = "Process", dark: bool = False) -> Chart:
     """Draw each step as a bar that is divided into its parts, with the median of all steady steps and the outliers.
 
     If there are many steps, a bar is the step with the median duration of consecutive ones, and a line extends from
@@ -65,7 +64,7 @@ def draw_step_parts(steps: pl.DataFrame, *, place: str = "Process", dark: bool =
     factor, unit = choose_time_unit(steps["max_ns"] if highest is None else [highest])
     drawings = [*_stack(steps, STEP_PARTS, factor), *_draw_extremes(steps, factor), *_draw_medians(steps, factor)]
     title = "Time of the steady steps by part"
-    drawn = create_figure(drawings, dark=dark, title=title, x_title="Step", y_title=f"Duration ({unit})", height=420)
+    drawn = create_chart(drawings, dark=dark, title=title, x_title="Step", y_title=f"Duration ({unit})", height=420)
     drawn.update_layout(barmode="stack", legend_traceorder="normal", showlegend=True)
     return mark_peaks(_label_positions(drawn, steps, place), _find_peaks(steps), highest, factor, dark=dark)
 
@@ -78,7 +77,7 @@ def _find_peaks(steps: pl.DataFrame) -> list[Peak]:
     ]
 
 
-def draw_communication_overlap(steps: pl.DataFrame, *, place: str = "Process", dark: bool = False) -> Figure:
+def draw_communication_overlap(steps: pl.DataFrame, *, place: str = "Process", dark: bool = False) -> Chart:
     """Draw the communication of each step as a bar that is divided by whether computation hides it.
 
     Args:
@@ -89,17 +88,18 @@ def draw_communication_overlap(steps: pl.DataFrame, *, place: str = "Process", d
     factor, unit = choose_time_unit(steps["duration_ns"])
     bars = _stack(steps, _COMMUNICATION_PARTS, factor)
     title = "Communication in the steady steps"
-    drawn = create_figure(bars, dark=dark, title=title, x_title="Step", y_title=f"Time ({unit})", height=360)
+    drawn = create_chart(bars, dark=dark, title=title, x_title="Step", y_title=f"Time ({unit})", height=360)
     drawn.update_layout(barmode="stack", legend_traceorder="normal", showlegend=True)
     return _label_positions(drawn, steps, place)
 
 
-def _stack(steps: pl.DataFrame, parts: Mapping[str, tuple[str, str]], factor: float) -> list[Any]:
+def _stack(steps: pl.DataFrame, parts: Mapping[str, tuple[str, str]], factor: float) -> list[ChartTrace]:
     """Return one series of bars per part that takes any time."""
     names = [_name_step(row) for row in steps.iter_rows(named=True)]
     durations = steps["duration_ns"].to_list()
     return [
-        import_graph_objects().Bar(
+        ChartTrace(
+            "bar",
             x=list(range(steps.height)),
             y=[ns / factor for ns in steps[column]],
             name=title,
@@ -116,12 +116,12 @@ def _stack(steps: pl.DataFrame, parts: Mapping[str, tuple[str, str]], factor: fl
     ]
 
 
-def _draw_extremes(steps: pl.DataFrame, factor: float) -> list[Any]:
+def _draw_extremes(steps: pl.DataFrame, factor: float) -> list[ChartTrace]:
     """Return the range of the durations of each bar that stands for several steps, and a marker at each outlier."""
-    go = import_graph_objects()
     rows = list(enumerate(steps.iter_rows(named=True)))
     several = [(n, row) for n, row in rows if row["first"] < row["last"]]
-    line = go.Scatter(
+    line = ChartTrace(
+        "scatter",
         x=[x for n, _ in several for x in (n, n, None)],
         y=[y for _, row in several for y in (row["min_ns"] / factor, row["max_ns"] / factor, None)],
         mode="lines",
@@ -132,7 +132,8 @@ def _draw_extremes(steps: pl.DataFrame, factor: float) -> list[Any]:
     )
     outliers = [(n, row) for n, row in rows if row["outliers"]]
     hover = [f"{row['outliers']:,} of the steps are outliers<br>{_describe_longest(row)}" for _, row in outliers]
-    markers = go.Scatter(
+    markers = ChartTrace(
+        "scatter",
         x=[n for n, _ in outliers],
         y=[row["max_ns"] / factor for _, row in outliers],
         mode="markers",
@@ -144,10 +145,11 @@ def _draw_extremes(steps: pl.DataFrame, factor: float) -> list[Any]:
     return [line] * bool(several) + [markers] * bool(outliers)
 
 
-def _draw_medians(steps: pl.DataFrame, factor: float) -> list[Any]:
+def _draw_medians(steps: pl.DataFrame, factor: float) -> list[ChartTrace]:
     """Return a line at the median of the steady steps of each process."""
     medians = steps["median_ns"].to_list()
-    line = import_graph_objects().Scatter(
+    line = ChartTrace(
+        "scatter",
         x=list(range(len(medians))),
         y=[ns / factor for ns in medians],
         mode="lines",
@@ -159,7 +161,7 @@ def _draw_medians(steps: pl.DataFrame, factor: float) -> list[Any]:
     return [line]
 
 
-def _label_positions(drawn: Figure, steps: pl.DataFrame, place: str) -> Figure:
+def _label_positions(drawn: Chart, steps: pl.DataFrame, place: str) -> Chart:
     """Label the bars with the numbers of steps and, if there are several processes or ranks, with their ids."""
     several = steps["process_id"].n_unique() > 1
     stride = -(-steps.height // 16)
@@ -167,7 +169,7 @@ def _label_positions(drawn: Figure, steps: pl.DataFrame, place: str) -> Figure:
     labels = [f"{process}: {number:,}" if several else f"{number:,}" for process, number in rows]
     positions = list(range(0, steps.height, stride))
     drawn.update_layout(xaxis_title_text=f"{place}: step" if several else "Step")
-    return drawn.update_xaxes(tickmode="array", tickvals=positions, ticktext=labels)
+    return drawn.update_x_axes(tickmode="array", tickvals=positions, ticktext=labels)
 
 
 def _name_step(row: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Draw the plotly figures of this package as SVG that needs no script.
+"""Draw the charts of this package as SVG that needs no script.
 
 Colors are CSS classes, so one drawing serves the light and the dark theme: the style sheet ``svg.css`` defines them.
 A drawing has no style attributes, which content security policies forbid. The marks of charts have the hover texts of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from plotly.graph_objects import Figure
 
+    from tracekit.plots.charts import Chart
     from tracekit.plots.marks import Bar
 
     Json = Mapping[str, Any]
@@ -85,12 +86,12 @@ def _read_style_sheet() -> str:
     return files("tracekit.plots").joinpath("svg.css").read_text("utf-8")
 
 
-def draw_svg(figure: Figure | Json, *, width: int = 860, height: int | None = None) -> Element:
+def draw_svg(figure: Chart | Figure | Json, *, width: int = 860, height: int | None = None) -> Element:
     """Draw a figure as SVG.
 
     Args:
-        figure: A figure of ``tracekit.plots``, or its JSON object. Other plotly figures may have parts that are not
-            drawn.
+        figure: A chart of ``tracekit.plots``, or the figure of plotly that shows it, or the JSON object of either.
+            Other plotly figures may have parts that are not drawn.
         width: Width of the drawing in pixels. Browsers scale it to the width of its container.
         height: Height in pixels. If None, it is chosen.
 

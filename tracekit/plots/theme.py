@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import TracekitError
+from tracekit.plots.charts import Chart, ChartTrace
 from tracekit.system.installation import create_extra_hint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
 
     import polars as pl
@@ -94,50 +96,66 @@ def import_graph_objects() -> ModuleType:
     return go  # type: ignore[no-any-return]
 
 
-def create_figure(
-    plotly_traces: list[Any],
+def create_chart(
+    traces: Iterable[ChartTrace],
     *,
     dark: bool,
     title: str,
     x_title: str | None = None,
     y_title: str | None = None,
     height: int | None = None,
-) -> Figure:
-    """Create a figure with titles, in the light or dark template.
+) -> Chart:
+    """Create a chart with titles, in the light or dark template.
 
     Args:
-        plotly_traces: The plotly traces of the figure.
+        traces: The series of marks. Their colors are replaced if the template is dark.
         dark: Whether to use the dark template.
-        title: Title of the figure.
+        title: Title of the chart.
         x_title: Title of the x axis, with the unit.
         y_title: Title of the y axis, with the unit.
-        height: Height in pixels. If None, the figure is as high as its container.
+        height: Height in pixels. If None, the chart is as high as its container.
     """
-    drawn = import_graph_objects().Figure(plotly_traces)
+    drawn = Chart(list(traces), dark=dark)
     if dark:
-        drawn.for_each_trace(_replace_with_dark_colors)
-    drawn.update_layout(template=build_plotly_template(dark=dark), title_text=title, height=height)
+        for trace in drawn.traces:
+            _replace_with_dark_colors(trace)
+    drawn.update_layout(title_text=title, height=height)
     if x_title is not None:
-        drawn.update_xaxes(title_text=x_title)
+        drawn.update_x_axes(title_text=x_title)
     if y_title is not None:
-        drawn.update_yaxes(title_text=y_title)
+        drawn.update_y_axes(title_text=y_title)
     return drawn
 
 
-def _replace_with_dark_colors(plotly_trace: Any) -> None:
-    """Replace the colors of a plotly trace with those of the dark template."""
+def convert_to_figure(chart: Chart) -> Figure:
+    """Convert a chart to a figure of plotly.
+
+    Raises:
+        TracekitError: plotly is not installed.
+    """
+    figure: Figure = import_graph_objects().Figure(chart.to_plotly_json())
+    figure.update_layout(template=build_plotly_template(dark=chart.dark))
+    return figure
+
+
+def _replace_with_dark_colors(trace: ChartTrace) -> None:
+    """Replace the colors of a series of marks with those of the dark template."""
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
-        if part in plotly_trace and name in plotly_trace[part]:
-            plotly_trace[part][name] = convert_to_dark_colors(plotly_trace[part][name])
+        own = trace.properties.get(part, {})
+        if name in own:
+            own[name] = convert_to_dark_colors(own[name])
 
 
-def draw_band(x: list[float], low: pl.Series, high: pl.Series, style_index: int, shape: str = "linear") -> list[Any]:
-    """Return two plotly traces that fill the area between the lowest and highest values, or none if all are equal."""
+def draw_band(
+    x: list[float], low: pl.Series, high: pl.Series, style_index: int, shape: str = "linear"
+) -> list[ChartTrace]:
+    """Return two series that fill the area between the lowest and highest values, or none if all are equal."""
     if (low == high).all():
         return []
     color = COLORS[style_index % len(COLORS)]
     ends = [
-        import_graph_objects().Scatter(
+        ChartTrace(
+            "scatter",
             x=x,
             y=values.to_list(),
             mode="lines",
@@ -150,9 +168,9 @@ def draw_band(x: list[float], low: pl.Series, high: pl.Series, style_index: int,
     return [ends[0], ends[1].update(fill="tonexty")]
 
 
-def order_bands_first(lines: list[Any]) -> list[Any]:
-    """Return plotly traces in an order in which no band covers a line."""
-    return sorted(lines, key=lambda line: line.line.width != 0)
+def order_bands_first(lines: list[ChartTrace]) -> list[ChartTrace]:
+    """Return series of marks in an order in which no band covers a line."""
+    return sorted(lines, key=lambda line: line.properties.get("line", {}).get("width") != 0)
 
 
 def convert_to_dark_colors(colors: Any) -> Any:

@@ -156,9 +156,10 @@ class SetPlots:
         Returns:
             The figures by name. Tables without rows or without a figure are omitted.
         """
-        from tracekit.plots import recipes
+        from tracekit.plots import recipes, theme
 
-        return recipes.draw_recipe_figures(tables, dark=dark)
+        drawn = recipes.draw_recipe_figures(tables, dark=dark)
+        return {name: theme.convert_to_figure(chart) for name, chart in drawn.items()}
 
     def _draw_single_figure(self, recipe: RecipeName, figure_name: str, missing_data: str, *, dark: bool) -> Figure:
         """Run a recipe, and return the figure ``figure_name`` of its tables.

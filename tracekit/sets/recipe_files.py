@@ -82,7 +82,6 @@ def write_recipe_folder(
 
     Raises:
         UnknownFormatError: The format is unknown.
-        TracekitError: A page is requested, but plotly is not installed.
         ExportError: The folder exists or cannot be written.
     """
     if format not in FORMATS:

@@ -38,9 +38,6 @@ def render_recipe_page(
         tables: The tables of the recipe by name.
         get_printable_rows: Function that returns the printable rows of a table, given the name of the table.
         notices: Sentences that come before the figures and tables.
-
-    Raises:
-        TracekitError: plotly is not installed.
     """
     analysis = get_analysis(recipe, RECIPE)
     declared = {result.name: result.columns for result in analysis.results}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Layers
     from tracekit.view.server import Viewer
 
-PACKAGES = ("flask", "plotly", "sqlglot", "xlsxwriter")
+PACKAGES = ("flask", "sqlglot", "xlsxwriter")
 
 
 def open_viewer(

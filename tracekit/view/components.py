@@ -20,8 +20,7 @@ from tracekit.view.state import make_url
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from plotly.graph_objects import Figure
-
+    from tracekit.plots.charts import Chart
     from tracekit.text.elements import Content, Element
     from tracekit.trace import Trace
     from tracekit.view.pages import Context
@@ -82,28 +81,27 @@ def build_pending_notes(status: str, state: PageState) -> list[Content]:
     return [tag.p(status, class_="dim pending"), tag.noscript(tag.p(link))]
 
 
-def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Element:
-    """Return a panel that shows a plotly figure.
+def build_figure_panel(chart: Chart, title: str, *, compact: bool = False) -> Element:
+    """Return a panel that shows a chart.
 
     Args:
-        figure: The figure.
+        chart: The chart.
         title: Heading of the panel.
         compact: Whether to return a smaller panel, which is shown next to others.
     """
-    return build_panel(title, [build_graph(figure, compact=compact)])
+    return build_panel(title, [build_graph(chart, compact=compact)])
 
 
-def build_graph(figure: Figure, *, compact: bool = False) -> Element:
-    """Return a plotly figure without its title as SVG.
+def build_graph(chart: Chart, *, compact: bool = False) -> Element:
+    """Return a chart without its title as SVG.
 
     Args:
-        figure: The figure.
+        chart: The chart.
         compact: Whether the figure is shown next to others.
     """
-    title = figure.layout.title.text or "Chart"
     size = {"width": COMPACT_WIDTH, "height": COMPACT_HEIGHT} if compact else {"width": WIDTH}
-    drawn = draw_svg(figure, **size)
-    label = f"Chart: {title}"
+    drawn = draw_svg(chart, **size)
+    label = f"Chart: {chart.title or 'Chart'}"
     shown = tag.div(
         drawn, class_="chart compact" if compact else "chart", tabindex="0", role="region", aria_label=label
     )

@@ -57,7 +57,7 @@ def build_page(traces: ManyTraces, progress: Progress) -> ExportedPage:
         progress: Callback that receives the number of traces read so far and the number of all traces.
 
     Raises:
-        TracekitError: A file cannot be read, or plotly is not installed.
+        TracekitError: A file cannot be read.
     """
     tables = traces.compute_recipes(_RECIPES, progress)
     sections = [
@@ -92,7 +92,7 @@ def build_recipe_charts(tables: Mapping[str, pl.DataFrame], prefix: str = "") ->
         tables: The tables of the recipe by name.
         prefix: Prefix that is added to the names of the figures.
     """
-    return [build_chart(prefix + name, figure) for name, figure in plots.draw_recipe_figures(tables).items()]
+    return [build_chart(prefix + name, chart) for name, chart in plots.draw_recipe_figures(tables).items()]
 
 
 def _build_explanation_sections(traces: ManyTraces) -> Iterator[Section]:

@@ -139,7 +139,7 @@ class Context:
     def _draw_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
         tables = sets_of_ranks.run_recipe(self.captures, self.state.at, recipe, options)
         drawn = plots.draw_recipe_figures(tables)
-        return {name: components.build_figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
+        return {name: components.build_figure_panel(each, each.title) for name, each in drawn.items()}
 
     def read_report(self, name: ReportName) -> pl.DataFrame:
         """Return the rows of a report, with the titles of the report as column names.
