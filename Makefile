@@ -4,9 +4,10 @@ PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 BIN := .venv/bin
 LOWEST := .venv-lowest
 NATIVE := .venv-native
+RELEASE := .venv-release
 WORKERS ?= 2
 
-.PHONY: demo test quick test-all check check-types check-style check-generated generate bench docs dist setup lowest native compiler browser clean
+.PHONY: demo test quick test-all check check-types check-style check-generated generate bench docs dist sbom setup lowest native compiler browser clean
 
 setup: .venv/.ready
 
@@ -117,7 +118,7 @@ bench: setup
 docs: generate
 	$(BIN)/zensical build --strict
 
-# The wheel and the source distribution, installed with each Python of this machine that tracekit supports.
+# The wheel and the source distribution, installed with each Python of this machine that tracekit supports, uv and pipx.
 dist: setup
 	rm -rf dist
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group release
@@ -125,5 +126,14 @@ dist: setup
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python tests/install.py dist
 
+# The bill of materials of the wheel in dist/: what it installs.
+sbom: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group release
+	$(PYTHON) -m venv --clear --without-pip $(RELEASE)
+	$(BIN)/python -m pip --python $(RELEASE)/bin/python install --quiet --disable-pip-version-check dist/*.whl
+	mkdir -p out
+	$(BIN)/cyclonedx-py environment $(RELEASE)/bin/python --pyproject pyproject.toml --mc-type library \
+		--output-reproducible --output-file out/tracekit.cdx.json
+
 clean:
-	rm -rf .venv $(LOWEST) $(NATIVE) out site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(LOWEST) $(NATIVE) $(RELEASE) out site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
