@@ -182,7 +182,7 @@ def test_entries_that_are_swapped(folder: Path, tmp_path: Path) -> None:
 def test_entries_of_other_users_are_not_used(
     capture: Path, folder: Path, rows: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seal.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     monkeypatch.setattr(seal, "is_intact", lambda *_: pytest.fail("a file of another user was read"))
     cache_folder._reported.clear()
     with pytest.warns(tk.TracekitWarning, match="another user owns it"):
@@ -252,7 +252,7 @@ def test_entries_of_other_users_are_neither_used_nor_deleted(
     folder: Path, expected: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {path: path.read_bytes() for path in list_files(folder)}
-    monkeypatch.setattr(seal.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.warns(tk.TracekitWarning):
         assert read(folder) == expected
     with pytest.warns(tk.TracekitWarning, match=r"\d+ files and folders in the cache were not deleted"):

@@ -15,6 +15,8 @@ from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.spilling import SharedDictionary, SpillingBuilder
 from tracekit.readers.nsys import lookups
 from tracekit.system import memory, sorting
+from tracekit.system.platform import allocator, memory_size
+from tracekit.system.platform.allocator import LARGE_BLOCK
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CAPTURES = ("train_amp.nsys-rep", "osrt_libs.nsys-rep", "nvtx_features.nsys-rep", "train_amp_parquetdir")
@@ -150,10 +152,10 @@ def test_a_system_may_lack_the_function_that_returns_memory(monkeypatch: pytest.
 def test_the_budget_is_half_of_the_free_memory(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 8 kB\nMemAvailable:    2048 kB\n")
-    assert memory.read_available_memory_bytes(meminfo, tmp_path) == 2 << 20
+    assert memory_size.read_available_memory_bytes(meminfo, tmp_path) == 2 << 20
     meminfo.write_text("MemTotal: 8 kB\n")
-    assert memory.read_available_memory_bytes(meminfo, tmp_path) == memory.DEFAULT_FREE_BYTES
-    assert memory.read_available_memory_bytes(tmp_path / "none", tmp_path) == memory.DEFAULT_FREE_BYTES
+    assert memory_size.read_available_memory_bytes(meminfo, tmp_path) == memory_size.DEFAULT_FREE_BYTES
+    assert memory_size.read_available_memory_bytes(tmp_path / "none", tmp_path) == memory_size.DEFAULT_FREE_BYTES
     with memory.limit_memory(7):
         assert memory.compute_memory_budget() == 7
     assert memory.compute_memory_budget() > 7
@@ -161,8 +163,8 @@ def test_the_budget_is_half_of_the_free_memory(tmp_path: Path) -> None:
 
 def test_small_columns_stay_in_memory_without_reading_how_much_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "read_available_memory_bytes", lambda: 1 << 20)
-    assert memory.is_large(memory.LARGE_BLOCK)
-    assert not memory.is_large(memory.LARGE_BLOCK - 1)
+    assert memory.is_large(LARGE_BLOCK)
+    assert not memory.is_large(LARGE_BLOCK - 1)
     with memory.limit_memory(160):
         assert memory.is_large(11)
         assert not memory.is_large(10)
@@ -182,5 +184,5 @@ def test_a_full_disk_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pyte
 
 
 def test_other_c_libraries_do_not_have_the_functions_of_glibc() -> None:
-    memory._call_glibc("tracekit_has_no_such_function", 1)
+    allocator._call_glibc("tracekit_has_no_such_function", 1)
     memory.release_free_memory()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tracekit.system import memory
+from tracekit.system.platform import control_groups, memory_size
 
 MIB = 1 << 20
 UNLIMITED_V1 = 9223372036854771712
@@ -48,9 +48,11 @@ def test_the_limit_of_a_container_is_less_than_the_memory_of_the_host(tmp_path: 
     statistics = f"anon {600 * MIB}\ninactive_file {250 * MIB}\nactive_file {50 * MIB}\nslab_reclaimable {100 * MIB}"
     write_group(point, memory__max=4096 * MIB, memory__high="max", memory__current=1000 * MIB, memory__stat=statistics)
     process = write_process(tmp_path / "self", "0::/\n", mount_v2(point))
-    assert memory.read_available_memory_bytes(write_meminfo(tmp_path, 512 << 30), process) == (4096 - 600) * MIB
-    assert memory.read_available_memory_bytes(write_meminfo(tmp_path, 1 << 30), process) == 1 << 30
-    assert memory.read_total_memory_bytes(process) == min(4096 * MIB, memory.read_total_memory_bytes(tmp_path / "none"))
+    assert memory_size.read_available_memory_bytes(write_meminfo(tmp_path, 512 << 30), process) == (4096 - 600) * MIB
+    assert memory_size.read_available_memory_bytes(write_meminfo(tmp_path, 1 << 30), process) == 1 << 30
+    assert memory_size.read_total_memory_bytes(process) == min(
+        4096 * MIB, memory_size.read_total_memory_bytes(tmp_path / "none")
+    )
 
 
 def test_the_smallest_limit_of_the_group_and_its_ancestors_counts(tmp_path: Path) -> None:
@@ -60,14 +62,14 @@ def test_the_smallest_limit_of_the_group_and_its_ancestors_counts(tmp_path: Path
     write_group(point / "slurm", memory__max="max")
     write_group(point / "other", memory__max=1)
     process = write_process(tmp_path / "self", "0::/slurm/job/step\n", mount_v2(point))
-    assert memory.read_free_memory_bytes(process) == 290 * MIB
-    assert memory.read_memory_limit_bytes(process) == 900 * MIB
+    assert control_groups.read_free_memory_bytes(process) == 290 * MIB
+    assert control_groups.read_memory_limit_bytes(process) == 900 * MIB
 
 
 def test_usage_above_the_limit_leaves_nothing(tmp_path: Path) -> None:
     write_group(tmp_path / "fs", memory__high=10 * MIB, memory__current=12 * MIB)
     process = write_process(tmp_path / "self", "0::/\n", mount_v2(tmp_path / "fs"))
-    assert memory.read_free_memory_bytes(process) == 0
+    assert control_groups.read_free_memory_bytes(process) == 0
 
 
 @pytest.mark.parametrize(
@@ -91,20 +93,20 @@ def test_version_1_with_the_path_of_the_host_or_of_the_container(path: str, root
     groups = f"5:cpu,cpuacct:/\n4:memory:{path}\n1:name=systemd:/\n0::/\n"
     mounts = mount_v1(tmp_path / "cpu", controllers="cpu,cpuacct"), mount_v1(point, root), mount_v2(tmp_path / "v2")
     process = write_process(tmp_path / "self", groups, *mounts)
-    assert memory.read_free_memory_bytes(process) == 58 * MIB
-    assert memory.read_memory_limit_bytes(process) == 64 * MIB
+    assert control_groups.read_free_memory_bytes(process) == 58 * MIB
+    assert control_groups.read_memory_limit_bytes(process) == 64 * MIB
 
 
 def test_an_unlimited_group_of_version_1_does_not_change_the_free_memory(tmp_path: Path) -> None:
     write_group(tmp_path / "fs", memory__limit_in_bytes=UNLIMITED_V1, memory__usage_in_bytes=MIB)
     process = write_process(tmp_path / "self", "4:memory:/\n", mount_v1(tmp_path / "fs"))
-    assert memory.read_available_memory_bytes(write_meminfo(tmp_path, 3 << 30), process) == 3 << 30
+    assert memory_size.read_available_memory_bytes(write_meminfo(tmp_path, 3 << 30), process) == 3 << 30
 
 
 def test_spaces_in_a_mount_point_are_unescaped(tmp_path: Path) -> None:
     write_group(tmp_path / "a b", memory__max=MIB)
     process = write_process(tmp_path / "self", "0::/\n", mount_v2(tmp_path / "a\\040b"))
-    assert memory.read_memory_limit_bytes(process) == MIB
+    assert control_groups.read_memory_limit_bytes(process) == MIB
 
 
 @pytest.mark.parametrize("content", [b"", b"max", b"-1", b"4e9", b"1" * 5000, "٣".encode(), b"\xff\xfe", b"\0"])
@@ -112,8 +114,8 @@ def test_invalid_limits_are_ignored(content: bytes, tmp_path: Path) -> None:
     write_group(tmp_path / "fs", memory__max=MIB)
     (tmp_path / "fs" / "memory.max").write_bytes(content)
     process = write_process(tmp_path / "self", "0::/\n", mount_v2(tmp_path / "fs"))
-    assert memory.read_free_memory_bytes(process) is None
-    assert memory.read_memory_limit_bytes(process) is None
+    assert control_groups.read_free_memory_bytes(process) is None
+    assert control_groups.read_memory_limit_bytes(process) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"inactive_file", b"inactive_file x y\n\n \xff", b"inactive_file -5"])
@@ -121,32 +123,32 @@ def test_invalid_usage_and_statistics_are_ignored(content: bytes, tmp_path: Path
     write_group(tmp_path / "fs", memory__max=MIB, memory__current="?")
     (tmp_path / "fs" / "memory.stat").write_bytes(content)
     process = write_process(tmp_path / "self", "0::/\n", mount_v2(tmp_path / "fs"))
-    assert memory.read_free_memory_bytes(process) == MIB
+    assert control_groups.read_free_memory_bytes(process) == MIB
 
 
 def test_missing_files_and_damaged_lists_are_ignored(tmp_path: Path) -> None:
-    assert memory.read_free_memory_bytes(tmp_path / "none") is None
+    assert control_groups.read_free_memory_bytes(tmp_path / "none") is None
     (tmp_path / "folder" / "cgroup").mkdir(parents=True)
-    assert memory.read_free_memory_bytes(tmp_path / "folder") is None
+    assert control_groups.read_free_memory_bytes(tmp_path / "folder") is None
     process = write_process(
         tmp_path / "self", "nonsense\n:::\n0::\n", mount_v2(tmp_path / "none"), mount_v2(Path("\0"))
     )
-    assert memory.read_free_memory_bytes(process) is None
+    assert control_groups.read_free_memory_bytes(process) is None
 
 
 def test_a_limit_that_is_removed_or_changed_later_is_read_again(tmp_path: Path) -> None:
     write_group(tmp_path / "fs", memory__max=MIB)
     process = write_process(tmp_path / "self", "0::/\n", mount_v2(tmp_path / "fs"))
-    assert memory.read_free_memory_bytes(process) == MIB
+    assert control_groups.read_free_memory_bytes(process) == MIB
     write_group(tmp_path / "fs", memory__max=2 * MIB)
-    assert memory.read_free_memory_bytes(process) == 2 * MIB
+    assert control_groups.read_free_memory_bytes(process) == 2 * MIB
     write_group(tmp_path / "fs", memory__max="max")
-    assert memory.read_free_memory_bytes(process) is None
+    assert control_groups.read_free_memory_bytes(process) is None
 
 
 def test_the_memory_is_assumed_where_the_system_does_not_report_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert memory.read_total_memory_bytes() > 1 << 28
+    assert memory_size.read_total_memory_bytes() > 1 << 28
     monkeypatch.delattr(os, "sysconf")
-    assert memory.read_total_memory_bytes(tmp_path / "none") == 8 << 30
+    assert memory_size.read_total_memory_bytes(tmp_path / "none") == 8 << 30

@@ -13,6 +13,7 @@ from tracekit.errors import TracekitError
 from tracekit.registry.source import Source
 from tracekit.system import files
 from tracekit.system.files import InputFile
+from tracekit.system.platform import open_files
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_the_number_of_open_files_is_raised_to_the_maximum(
     monkeypatch.setattr(resource, "RLIM_INFINITY", -1)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
-    files.allow_many_open_files()
+    open_files.allow_many_open_files()
     assert limits == ([] if expected is None else [expected])
 
 
@@ -147,14 +148,14 @@ def test_an_open_descriptor_outlives_a_replacement(path: Path) -> None:
 
 def test_a_file_that_grows_while_its_first_bytes_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its format is detected; a reader that needs a complete file reports that the file has changed."""
-    read, head = files._read_at, path.read_bytes()
+    read, head = files.read_at, path.read_bytes()
 
     def grow(descriptor: int, start: int, size: int) -> bytes:
         with path.open("ab") as file:
             file.write(b"more")
         return read(descriptor, start, size)
 
-    monkeypatch.setattr(files, "_read_at", grow)
+    monkeypatch.setattr(files, "read_at", grow)
     source = Source(path)
     assert source.head == head
     with pytest.raises(TracekitError, match=f"had {len(head)} bytes, but now it has {len(head) + 4}"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from tracekit.system import forks
+from tracekit.system.platform import threads_of_process
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120
@@ -168,7 +169,7 @@ def test_where_the_system_lists_no_threads_what_tracekit_ran_counts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "polars", forks)
-    monkeypatch.setattr(forks, "_TASKS", tmp_path / "nonesuch")
+    monkeypatch.setattr(threads_of_process, "TASKS", tmp_path / "nonesuch")
     monkeypatch.setattr(forks, "_state", forks._PolarsState())
     assert not forks._has_polars_threads()
     forks.check_polars_can_run()
@@ -182,7 +183,7 @@ def test_where_the_system_lists_no_threads_what_tracekit_ran_counts(
 def test_a_thread_that_ends_meanwhile_is_none_of_polars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "4711").mkdir()
     monkeypatch.setitem(sys.modules, "polars", forks)
-    monkeypatch.setattr(forks, "_TASKS", tmp_path)
+    monkeypatch.setattr(threads_of_process, "TASKS", tmp_path)
     assert not forks._has_polars_threads()
     (tmp_path / "4711" / "comm").write_text("polars-0\n", "ascii")
     assert forks._has_polars_threads()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tracekit.errors import ExportError
 from tracekit.system import interrupts, targets
+from tracekit.system.platform import locks, renames
 from tracekit.system.targets import rename
 from tracekit.system.targets import target as target_module
 from tracekit.system.targets.workspaces import REPLACED, create_workspace
@@ -37,7 +38,7 @@ def _no_leftovers(tmp_path: Path) -> Iterator[None]:
 def swap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a folder is replaced: in one step, or in two where the system cannot exchange paths."""
     if request.param == "two steps":
-        monkeypatch.setattr(rename, "_find_c_rename_function", lambda: None)
+        monkeypatch.setattr(renames, "_find_c_rename_function", lambda: None)
     return str(request.param)
 
 
@@ -384,7 +385,7 @@ class TestFolders:
 
     def test_an_interruption_between_the_two_steps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = old_folder(tmp_path / "d", "kernels.csv")
-        monkeypatch.setattr(rename, "_find_c_rename_function", lambda: None)
+        monkeypatch.setattr(renames, "_find_c_rename_function", lambda: None)
         real = Path.rename
 
         def interrupted(self: Path, other: Path) -> Path:
@@ -404,20 +405,20 @@ class TestFolders:
         folder = old_folder(tmp_path / "d", "kernels.csv")
 
         def fail(*_: object) -> int:
-            rename.ctypes.set_errno(number)
+            renames.ctypes.set_errno(number)
             return -1
 
-        monkeypatch.setattr(rename, "_find_c_rename_function", lambda: fail)
+        monkeypatch.setattr(renames, "_find_c_rename_function", lambda: fail)
         with pytest.raises(ExportError, match=f"the output cannot be written: {os.strerror(number)}"):
             write_folder(folder, overwrite=True)
         assert contents(tmp_path) == {"d/kernels.csv": "old"}
 
     def test_a_file_system_that_cannot_exchange(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def unsupported(*_: object) -> int:
-            rename.ctypes.set_errno(errno.EINVAL)
+            renames.ctypes.set_errno(errno.EINVAL)
             return -1
 
-        monkeypatch.setattr(rename, "_find_c_rename_function", lambda: unsupported)
+        monkeypatch.setattr(renames, "_find_c_rename_function", lambda: unsupported)
         folder = old_folder(tmp_path / "d", "kernels.csv")
         write_folder(folder, overwrite=True)
         write_file(tmp_path / "f")
@@ -440,8 +441,8 @@ class TestRenaming:
         assert (tmp_path / "a").read_text() == "a"
 
     def test_a_c_library_without_the_functions(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rename.ctypes, "CDLL", lambda *_, **__: object())
-        assert rename._find_c_rename_function.__wrapped__() is None
+        monkeypatch.setattr(renames.ctypes, "CDLL", lambda *_, **__: object())
+        assert renames._find_c_rename_function.__wrapped__() is None
 
     def test_macos_has_another_function(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = []
@@ -452,9 +453,9 @@ class TestRenaming:
                 calls.append((source, target, flags.value))  # type: ignore[attr-defined]
                 return 0
 
-        monkeypatch.setattr(rename.ctypes, "CDLL", lambda *_, **__: Library)
-        monkeypatch.setattr(rename.sys, "platform", "darwin")
-        call = rename._find_c_rename_function.__wrapped__()
+        monkeypatch.setattr(renames.ctypes, "CDLL", lambda *_, **__: Library)
+        monkeypatch.setattr(renames.sys, "platform", "darwin")
+        call = renames._find_c_rename_function.__wrapped__()
         assert call is not None
         assert (call(b"a", b"b", "exchange"), call(b"a", b"b", "noreplace")) == (0, 0)
         assert calls == [(b"a", b"b", 2), (b"a", b"b", 4)]
@@ -464,9 +465,9 @@ WRITER = """
 import os, signal, sys
 from pathlib import Path
 from tracekit.system import interrupts, targets
-from tracekit.system.targets import rename
+from tracekit.system.platform import renames
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_DFL)
-if "two steps" in sys.argv: rename._find_c_rename_function = lambda: None
+if "two steps" in sys.argv: renames._find_c_rename_function = lambda: None
 if "watch" in sys.argv: interrupts.install_signal_handlers()
 with targets.open_atomic_output(Path(sys.argv[1]), is_exported_file=lambda p: True, overwrite=True) as new:
     new.mkdir()
@@ -584,7 +585,7 @@ class TestKilled:
 
 class TestWorkspace:
     def test_a_system_without_locks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tracekit.system.targets.workspaces.fcntl", None)
+        monkeypatch.setattr(locks, "fcntl", None)
         with create_workspace(tmp_path) as room:
             assert list(room.iterdir()) == []
         assert list(tmp_path.iterdir()) == []
@@ -593,7 +594,7 @@ class TestWorkspace:
         def fail(*_: object) -> None:
             raise OSError(errno.ENOLCK, "no locks")
 
-        monkeypatch.setattr("tracekit.system.targets.workspaces.fcntl.flock", fail)
+        monkeypatch.setattr(locks.fcntl, "flock", fail)
         with create_workspace(tmp_path) as room, create_workspace(tmp_path) as other:
             assert room.is_dir()
             assert other.is_dir()
@@ -604,7 +605,7 @@ class TestWorkspace:
     ) -> None:
         from tracekit.system.targets import workspaces as module
 
-        real, held = module.fcntl.flock, []
+        real, held = locks.fcntl.flock, []
 
         def flock(lock: int, how: int) -> None:
             if len(held) < 2:
@@ -612,7 +613,7 @@ class TestWorkspace:
                 raise BlockingIOError
             real(lock, how)
 
-        monkeypatch.setattr(module.fcntl, "flock", flock)
+        monkeypatch.setattr(locks.fcntl, "flock", flock)
         with create_workspace(tmp_path) as room:
             assert list(tmp_path.iterdir()) == [room]
         monkeypatch.setattr(module, "_lock_workspace", lambda *_: False)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -19,9 +16,11 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from tracekit.errors import TracekitError
 from tracekit.mcp.worker import HEADER, MAX_MESSAGE, encode_message
 from tracekit.system import memory
+from tracekit.system.platform import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from anyio.abc import Process
 
@@ -133,7 +132,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            **processes.get_group_options(),
             cwd="/",  # the database would show the current folder
             env=memory.ALLOCATORS | os.environ,
         )
@@ -156,7 +155,7 @@ class WorkerProcess:
     async def _watch_memory(self, pid: int) -> None:
         """Raise an exception as soon as the worker and its children use more memory than they may."""
         while True:
-            if sum(map(_measure_memory, _list_processes(pid))) > self._settings.memory_bytes:
+            if sum(map(processes.measure_memory, processes.list_processes(pid))) > self._settings.memory_bytes:
                 self._is_over_limit = True
                 raise WorkerDied
             await anyio.sleep(_WATCH_SECONDS)
@@ -172,7 +171,7 @@ class WorkerProcess:
         process, self._process, self._output = self._process, None, None
         if process is None:
             return
-        _kill(process.pid)
+        processes.kill_group(process.pid)
         await process.aclose()
 
     async def close(self) -> None:
@@ -183,28 +182,4 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the worker at once, from a signal handler."""
         if self._process is not None:
-            _kill(self._process.pid)
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _list_processes(pid: int) -> Iterator[int]:
-    """Yield a process and its children."""
-    yield pid
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            yield from map(int, (task / "children").read_text("ascii").split())
-    except (OSError, ValueError):
-        return
-
-
-def _measure_memory(pid: int) -> int:
-    """Return the memory of a process in bytes without the pages of files, or 0 if it is unknown."""
-    try:
-        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text("ascii").split())
-    except (OSError, ValueError):
-        return 0
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+            processes.kill_group(self._process.pid)

@@ -14,6 +14,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from tracekit.system.platform.processes import exit_with_group
+
 if TYPE_CHECKING:
     from tracekit.mcp.questions import Questioner
 
@@ -64,9 +66,7 @@ def _read_messages(source: BinaryIO, messages: queue.SimpleQueue[Any]) -> None:
         while (message := read_message(source)) is not None:
             messages.put(message)
     finally:
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)
-        os._exit(0)
+        exit_with_group()
 
 
 def _write(target: BinaryIO, value: Any) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runt
 from tracekit.errors import TracekitError, create_choices_hint
 from tracekit.sets.workers import call_and_collect_warnings, call_or_return_error, check_picklable, initialize_worker
 from tracekit.system import no_pandas
-from tracekit.system.memory import get_memory_limit, read_total_memory_bytes
-from tracekit.system.threads import count_available_cores
+from tracekit.system.memory import get_memory_limit
+from tracekit.system.platform.cores import count_available_cores
+from tracekit.system.platform.memory_size import read_total_memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.system import interrupts, pytorch_recorder, targets
+from tracekit.system.platform import processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -161,14 +162,17 @@ def _run(command: Sequence[str], name: str) -> int:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Wait until an interrupted process ends, send it an interruption if it did not receive one, or kill it."""
-    import signal
-
-    for number, seconds in ((None, _GRACE_S), (signal.SIGINT, _END_S), (signal.SIGKILL, _END_S)):
-        if number is not None:
-            process.send_signal(number)
+    for end, seconds in ((None, _GRACE_S), (processes.interrupt, _END_S), (_kill, _END_S)):
+        if end is not None and not end(process):
+            continue
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
             return
+
+
+def _kill(process: subprocess.Popen[bytes]) -> bool:
+    process.kill()
+    return True
 
 
 def _get_standard_error() -> int:

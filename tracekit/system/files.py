@@ -7,7 +7,6 @@ change.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tracekit.errors import TracekitError
+from tracekit.system.platform import open_files
+from tracekit.system.platform.positional_reads import read_at, read_into
 from tracekit.text.urls import is_shortened_url
 
 if TYPE_CHECKING:
@@ -31,18 +32,9 @@ DISK_HINT = "check the disk, or copy the file from its source again"
 PERMISSIONS_HINT = "check its permissions"
 LONGEST_SQLITE_PATH = 504
 """Length of the longest resolved path that SQLite opens, in bytes: 512 minus the suffix of its journal."""
-MAX_OPEN_FILES = 1 << 16
 SETTLED_NS = 2_000_000_000
 """Minimum age of the last change of a settled file in ns. On any file system, later changes have another timestamp."""
-_MAX_READ_BYTES = 1 << 30
-"""Maximum number of bytes per read call. Linux reads at most 2 GiB minus a page."""
 _WINDOW_BYTES = 1 << 20
-_HAS_PREAD, _HAS_PREADV = hasattr(os, "pread"), hasattr(os, "preadv")
-_SEEK_LOCK = threading.Lock()
-_DESCRIPTOR_FOLDERS = ("/proc/self/fd", "/dev/fd")
-"""Folders in which each file descriptor of this process has a path."""
-_NONBLOCKING = getattr(os, "O_NONBLOCK", 0)
-_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | _NONBLOCKING
 _FILE_TYPES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -64,7 +56,7 @@ def open_regular_file(path: Path) -> int:
     try:
         if (kind := find_special_file_kind(path.stat().st_mode)) is not None:  # opening some devices has side effects
             raise _create_not_regular_file_error(path, kind)
-        descriptor = os.open(path, _FLAGS)
+        descriptor = open_files.open_for_reading(path)
     except FileNotFoundError:
         raise
     except PermissionError as e:
@@ -76,17 +68,6 @@ def open_regular_file(path: Path) -> int:
         return descriptor
     os.close(descriptor)
     raise _create_not_regular_file_error(path, kind)
-
-
-def allow_many_open_files() -> None:
-    """Raise the number of files that this process may open to the maximum, as far as the system has such limits."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
-        if soft != resource.RLIM_INFINITY and soft < limit:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def find_special_file_kind(mode: int) -> str | None:
@@ -260,8 +241,7 @@ class InputFile:
         If the system supports it, the path refers to the open descriptor of this file, so that a new file at the
         original path is ignored. Call ``check_unchanged`` after reading from this path.
         """
-        paths = (f"{folder}/{self._descriptor}" for folder in _DESCRIPTOR_FOLDERS)
-        return next(filter(os.path.exists, paths), os.fspath(self.path))
+        return open_files.find_descriptor_path(self._descriptor) or os.fspath(self.path)
 
     def read(self, start: int, size: int) -> bytes:
         """Return ``size`` bytes from offset ``start``. The file must contain all these bytes.
@@ -271,7 +251,7 @@ class InputFile:
         """
         descriptor = self._acquire_descriptor()
         try:
-            data = _read_at(descriptor, start, size)
+            data = read_at(descriptor, start, size)
             if len(data) < size:
                 data = self._read_remaining(descriptor, start, size, data)
         except OSError as e:
@@ -289,7 +269,7 @@ class InputFile:
         descriptor = self._acquire_descriptor()
         try:
             while len(target):
-                count = _read_into(descriptor, start, target)
+                count = read_into(descriptor, start, target)
                 if not count:
                     raise self._create_truncation_error(start)
                 start, target = start + count, target[count:]
@@ -352,7 +332,7 @@ class InputFile:
         chunks = [data]
         while data and len(data) < size:
             start, size = start + len(data), size - len(data)
-            data = _read_at(descriptor, start, size)
+            data = read_at(descriptor, start, size)
             chunks.append(data)
         if len(data) < size:
             raise self._create_truncation_error(start)
@@ -443,26 +423,6 @@ def _open_existing_file(path: Path, expected_state: FileState | None) -> int:
         if expected_state is None:
             raise
         raise TracekitError("the file was removed while it was open", path=path, hint=REMOVED_HINT) from e
-
-
-def _read_at(descriptor: int, start: int, size: int) -> bytes:
-    """Read at most ``size`` bytes from offset ``start``. The result is empty at the end of the file."""
-    size = min(size, _MAX_READ_BYTES)
-    if _HAS_PREAD:
-        return os.pread(descriptor, size, start)
-    with _SEEK_LOCK:
-        os.lseek(descriptor, start, os.SEEK_SET)
-        return os.read(descriptor, size)
-
-
-def _read_into(descriptor: int, start: int, target: memoryview) -> int:
-    """Read bytes from offset ``start`` into ``target``, and return the number of read bytes."""
-    target = target[:_MAX_READ_BYTES]
-    if _HAS_PREADV:
-        return os.preadv(descriptor, [target], start)
-    data = _read_at(descriptor, start, len(target))
-    target[: len(data)] = data
-    return len(data)
 
 
 def _create_not_regular_file_error(path: Path, kind: str) -> TracekitError:

@@ -10,10 +10,10 @@ little as possible.
 
 from __future__ import annotations
 
-import os
 import sys
 
-_TASKS = "/proc/self/task"
+from tracekit.system.platform.threads_of_process import call_at_fork, list_thread_names
+
 _POLARS_THREADS = (*(b"polars-%d" % digit for digit in range(10)), b"async-executor-")
 """Prefixes of the names of the threads that run queries. Importing polars also starts threads with other names."""
 
@@ -58,20 +58,8 @@ def _has_polars_threads() -> bool:
     """Return whether polars has started threads in this process."""
     if "polars" not in sys.modules:
         return False
-    try:
-        tasks = os.listdir(_TASKS)  # noqa: PTH208 - pathlib takes long to import
-    except OSError:
-        return _state.has_queried
-    return any(_read_thread_name(task).startswith(_POLARS_THREADS) for task in tasks)
-
-
-def _read_thread_name(thread_id: str) -> bytes:
-    """Return the name of a thread of this process. Return an empty name if the thread has ended."""
-    try:
-        with open(f"{_TASKS}/{thread_id}/comm", "rb") as file:  # noqa: PTH123 - pathlib takes long to import
-            return file.read()
-    except OSError:  # the thread has ended
-        return b""
+    names = list_thread_names()
+    return _state.has_queried if names is None else any(name.startswith(_POLARS_THREADS) for name in names)
 
 
 def _record_polars_threads_before_fork() -> None:
@@ -84,7 +72,4 @@ def _record_lost_polars_threads_after_fork() -> None:
     _state.lacks_threads = _state.lacks_threads or _state.had_threads_at_fork
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_record_polars_threads_before_fork, after_in_child=_record_lost_polars_threads_after_fork
-    )
+call_at_fork(before=_record_polars_threads_before_fork, after_in_child=_record_lost_polars_threads_after_fork)

@@ -23,7 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+"""Names of the signals that end the program. Windows has no SIGHUP, and sends SIGBREAK for Ctrl-Break."""
 INTERRUPTED = 130
 """Exit status after SIGINT (Ctrl-C): 128 plus the signal number 2."""
 MESSAGE = b"tracekit: interrupted\n"

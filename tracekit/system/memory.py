@@ -2,29 +2,23 @@
 
 Temporary files have no name, so the system deletes them when the process ends, however it ends. Their mapped pages can
 be dropped from memory at any time, because the system reads them again from the file.
-
-Determine how much memory the control groups of Linux leave to this process.
-
-Containers and cluster jobs are limited by control groups (cgroups), which ``/proc/meminfo`` does not take into account.
-The limit of a group applies to all processes in the group and in the groups below it. Files of control groups that are
-missing or invalid are ignored, because containers hide some of these files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
 import mmap
 import os
-import re
 import threading
 import time
 import weakref
-from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from tracekit.errors import TracekitError
+from tracekit.system.platform import allocator, temporary_files
+from tracekit.system.platform.allocator import LARGE_BLOCK, make_malloc_return_large_blocks
+from tracekit.system.platform.memory_size import read_available_memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,21 +27,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-PROCESS_FOLDER = Path("/proc/self")
-"""The folder in which Linux lists the control groups and mounts of this process."""
-_UNLIMITED_BYTES = 1 << 62
-"""Limit from which a group counts as unlimited. Version 1 reports the largest multiple of the page size."""
-_ESCAPED_BYTE = re.compile(r"\\([0-7]{3})")
-_MOUNT_ROOT, _MOUNT_POINT, _MIN_MOUNT_FIELDS = 3, 4, 5
-"""Positions of fields in a line of mountinfo, and the minimum number of fields before the separator."""
 SPILLED_SHARE = 16
 """Reciprocal of the share of the memory limit above which a table is stored in a temporary file."""
-DEFAULT_FREE_BYTES = 4 << 30
-"""Free memory that is assumed if the system does not report it."""
-DEFAULT_TOTAL_BYTES = 8 << 30
-"""Memory size that is assumed if the system does not report it."""
-LARGE_BLOCK = 1 << 20
-"""Size in bytes from which blocks of memory are large."""
 ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 """Environment variables that polars and Arrow read when they are imported, by name.
 
@@ -56,164 +37,12 @@ They return freed memory sooner to the system: polars after 0.5 s instead of 10 
 _DROPPING_INTERVAL_S = 0.1
 _ALIGNMENT = 64
 """Alignment in bytes of arrays in a temporary file."""
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""Numbers of options in malloc.h of glibc."""
 _limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", default=None)
 _process_limits: list[int] = []
 _lock = threading.Lock()
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 _dropping: list[threading.Thread] = []
 """The thread that drops the pages of mapped files, if any file is mapped."""
-
-
-class _GroupFiles(NamedTuple):
-    """Names of the files of a control group, and of the lines of ``memory.stat`` that state reclaimable memory."""
-
-    limits: tuple[str, ...]
-    usage: str
-    reclaimable: tuple[str, ...]
-
-
-_FILES = {
-    "cgroup2": _GroupFiles(
-        ("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file", "slab_reclaimable")
-    ),
-    "cgroup": _GroupFiles(
-        ("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")
-    ),
-}
-"""Names of the files of a control group, by type of its file system."""
-
-
-class _MemoryMount(NamedTuple):
-    """A mounted file system of control groups.
-
-    Attributes:
-        type: ``cgroup`` or ``cgroup2``.
-        root: Path of the control group that is mounted.
-        mount_point: Folder at which the group is mounted.
-    """
-
-    type: str
-    root: str
-    mount_point: str
-
-
-class MemoryGroup(NamedTuple):
-    """A control group with a memory limit.
-
-    Attributes:
-        folder: Folder of the group.
-        files: Names of the files of the group.
-    """
-
-    folder: Path
-    files: _GroupFiles
-
-    def read_memory_limit_bytes(self) -> int | None:
-        """Return the memory limit of the group in bytes, or None if the group has no limit."""
-        limits = [_read_number(self.folder / name) for name in self.files.limits]
-        return min((limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES), default=None)
-
-    def read_free_bytes(self) -> int | None:
-        """Return how many bytes the group can still allocate, or None if the group has no limit.
-
-        Reclaimable memory, such as the file cache, counts as free, because the system reclaims it at the limit.
-        """
-        if (limit := self.read_memory_limit_bytes()) is None:
-            return None
-        used = _read_number(self.folder / self.files.usage) or 0
-        statistics = dict(line.split(" ", 1) for line in _read_lines(self.folder / "memory.stat") if " " in line)
-        reclaimable = sum(_parse_number(statistics.get(name, "")) or 0 for name in self.files.reclaimable)
-        return max(0, limit - max(0, used - reclaimable))
-
-
-@functools.cache
-def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGroup, ...]:
-    """Return the control groups with a memory limit that contain a process: its own group and the groups above it.
-
-    The result is cached, because a process rarely moves to another group. The values of the limits are not cached.
-
-    Args:
-        process_folder: The folder of the process in ``/proc``.
-    """
-    paths = dict(_read_control_group_types_and_paths(process_folder / "cgroup"))
-    groups = {
-        MemoryGroup(folder, _FILES[kind]): None
-        for kind, root, mount_point in _list_memory_mounts(process_folder / "mountinfo")
-        if kind in paths
-        for folder in _list_folders_up_to_root(paths[kind], root, mount_point)
-    }
-    return tuple(group for group in groups if group.read_memory_limit_bytes() is not None)
-
-
-def read_free_memory_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
-    """Return how many bytes the control groups of this process can still allocate, or None if there is no limit."""
-    free = [group.read_free_bytes() for group in find_memory_groups(process_folder)]
-    return min((size for size in free if size is not None), default=None)
-
-
-def read_memory_limit_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
-    """Return the smallest memory limit of the control groups of this process in bytes, or None if there is no limit."""
-    limits = [group.read_memory_limit_bytes() for group in find_memory_groups(process_folder)]
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _read_control_group_types_and_paths(group_file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the type of the file system and the path of each control group that can limit the memory of a process."""
-    for line in _read_lines(group_file):
-        hierarchy, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if "memory" in controllers.split(","):
-            yield "cgroup", path
-        elif hierarchy == "0" and not controllers:
-            yield "cgroup2", path
-
-
-def _list_memory_mounts(mountinfo: Path) -> Iterator[_MemoryMount]:
-    """Yield the mounted file systems of control groups that can limit memory."""
-    for line in _read_lines(mountinfo):
-        mount, _, file_system = line.partition(" - ")
-        fields = mount.split(" ")
-        kind, _, options = file_system.partition(" ")
-        is_memory = kind == "cgroup2" or (kind == "cgroup" and "memory" in re.split("[ ,]", options))
-        if is_memory and len(fields) >= _MIN_MOUNT_FIELDS:
-            root, mount_point = fields[_MOUNT_ROOT], fields[_MOUNT_POINT]
-            yield _MemoryMount(kind, _unescape_mount_field(root), _unescape_mount_field(mount_point))
-
-
-def _list_folders_up_to_root(group_path: str, root: str, mount_point: str) -> list[Path]:
-    """Return the folders of a control group and of the groups above it, up to the mount point.
-
-    In a container, ``group_path`` may be a path on the host. The mount point is then the group of the container.
-    """
-    group, mounted = PurePosixPath(group_path), PurePosixPath(root)
-    if ".." in group.parts or not group.is_relative_to(mounted):
-        return [Path(mount_point)]
-    below = group.relative_to(mounted)
-    return [Path(mount_point, parent) for parent in (below, *below.parents)]
-
-
-def _unescape_mount_field(field: str) -> str:
-    """Return a field of ``mountinfo`` without the octal escape sequences that represent spaces and backslashes."""
-    return _ESCAPED_BYTE.sub(lambda match: chr(int(match[1], 8)), field)
-
-
-def _read_number(file: Path) -> int | None:
-    return _parse_number(next(iter(_read_lines(file)), ""))
-
-
-def _parse_number(text: str) -> int | None:
-    """Return the value of a non-negative decimal number, or None for any other text, such as ``max``."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 64)) else None
-
-
-def _read_lines(file: Path) -> list[str]:
-    """Return the lines of a file, or an empty list if the file cannot be read."""
-    try:
-        return file.read_text("utf-8", "surrogateescape").splitlines()
-    except (OSError, ValueError):
-        return []
 
 
 @contextlib.contextmanager
@@ -261,61 +90,12 @@ def compute_memory_budget() -> int:
     return read_available_memory_bytes() // 2 if chosen is None else chosen
 
 
-def read_available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), process_folder: Path = PROCESS_FOLDER) -> int:
-    """Return the memory that this process can still allocate without swapping, in bytes.
-
-    A limit of the container or of the cluster job is taken into account if a control group of Linux enforces it.
-
-    Args:
-        meminfo: File with which Linux reports the available memory.
-        process_folder: The folder of the process in ``/proc``.
-    """
-    try:
-        lines = meminfo.read_text("ascii").splitlines()
-        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        free = DEFAULT_FREE_BYTES
-    allowed = read_free_memory_bytes(process_folder)
-    return free if allowed is None else min(free, allowed)
-
-
-def read_total_memory_bytes(process_folder: Path = PROCESS_FOLDER) -> int:
-    """Return the memory size of this machine in bytes, or the limit of its control groups if it is smaller.
-
-    Args:
-        process_folder: The folder of the process in ``/proc``.
-    """
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        total = DEFAULT_TOTAL_BYTES
-    limit = read_memory_limit_bytes(process_folder)
-    return total if limit is None else min(total, limit)
-
-
-def make_malloc_return_large_blocks() -> None:
-    """Configure malloc of glibc so that large blocks are returned to the system when they are freed.
-
-    By default, each thread holds up to 64 MiB of freed memory, which other threads cannot use.
-    """
-    for option, value in ((_MMAP_THRESHOLD, LARGE_BLOCK), (_ARENA_MAX, 1)):
-        _call_glibc("mallopt", option, value)
-
-
 def release_free_memory() -> None:
     """Return to the system the freed memory that the allocators of Arrow and glibc still hold."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
-    _call_glibc("malloc_trim", 0)
-
-
-def _call_glibc(function_name: str, *arguments: int) -> None:
-    """Call a function of glibc by its name. Do nothing on systems with another C library."""
-    import ctypes
-
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        getattr(ctypes.CDLL(None), function_name)(*arguments)
+    allocator.return_free_blocks()
 
 
 def release_pages() -> None:
@@ -331,9 +111,8 @@ def drop_mapped_pages() -> bool:
     """Drop the pages of all mapped files from memory, and return whether any file is mapped."""
     with _lock:
         maps = list(_maps)
-    if hasattr(mmap, "MADV_DONTNEED"):
-        for mapped in maps:
-            mapped.madvise(mmap.MADV_DONTNEED)
+    for mapped in maps:
+        temporary_files.drop_pages(mapped)
     return bool(maps)
 
 
@@ -430,10 +209,8 @@ def allocate_zeros(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     size = length * np.dtype(dtype).itemsize
     if not size or not is_large(size):
         return np.zeros(length, dtype)
-    import tempfile
-
-    with _convert_disk_errors(), tempfile.TemporaryFile(prefix="tracekit-") as file:
-        _reserve_space(file, size)
+    with _convert_disk_errors(), temporary_files.open_unnamed_file() as file:
+        temporary_files.reserve_space(file, size)
         mapped = mmap.mmap(file.fileno(), size)
     _track_mapped_pages(mapped)
     return np.frombuffer(mapped, dtype)
@@ -450,14 +227,12 @@ def spill_if_large(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     """Write arrays to one temporary file, and return equal read-only arrays that are mapped from this file."""
-    import tempfile
-
     import numpy as np
 
     ends = np.cumsum([-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays]).tolist()
     if not any(array.nbytes for array in arrays):
         return list(arrays)
-    with _convert_disk_errors(), tempfile.TemporaryFile(prefix="tracekit-") as file:
+    with _convert_disk_errors(), temporary_files.open_unnamed_file() as file:
         for array, end in zip(arrays, ends, strict=True):
             file.write(np.ascontiguousarray(array).data)
             file.seek(end)
@@ -467,18 +242,6 @@ def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     _track_mapped_pages(mapped)
     starts = [0, *ends[:-1]]
     return [np.frombuffer(mapped, a.dtype, a.size, start) for a, start in zip(arrays, starts, strict=True)]
-
-
-def _reserve_space(file: IO[bytes], size_bytes: int) -> None:
-    """Extend an empty file to ``size_bytes`` bytes of zeros.
-
-    If the disk is too full, this function raises an error. Without reserved space, the process would be killed when it
-    writes to the mapped file.
-    """
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size_bytes)
-    else:
-        file.truncate(size_bytes)
 
 
 ROW_UNIT = 8
@@ -496,8 +259,6 @@ class TemporaryColumns:
 
     def __init__(self, schema: pa.Schema, capacity: int) -> None:
         """Create an empty file with room for ``capacity`` rows of each column."""
-        import tempfile
-
         self.schema = schema
         self._capacity = -(-capacity // _ALIGNMENT) * _ALIGNMENT
         self._rows = 0
@@ -507,7 +268,7 @@ class TemporaryColumns:
             for bits in (kind.bit_width, 1):
                 self._starts.append(self._starts[-1] + self._capacity // 8 * bits)
         with _convert_disk_errors():
-            self._file = tempfile.TemporaryFile(prefix="tracekit-", buffering=0)  # noqa: SIM115 - closed when it is mapped, or at the end
+            self._file = temporary_files.open_unnamed_file(buffering=0)  # closed when it is mapped, or at the end
             weakref.finalize(self, _close_ignoring_errors, self._file)
 
     def is_full(self, rows: int) -> bool:
@@ -565,13 +326,11 @@ class TemporaryStream:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        import tempfile
-
         from pyarrow import ipc
 
         self.schema = schema
         with _convert_disk_errors():
-            self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed when it is mapped, or at the end
+            self._file = temporary_files.open_unnamed_file()  # closed when it is mapped, or at the end
             weakref.finalize(self, _close_ignoring_errors, self._file)
             self._writer = ipc.new_stream(self._file, schema)
 

@@ -49,12 +49,13 @@ def open_viewer(
     if missing:
         message = f"the viewer needs packages that are not installed: {', '.join(missing)}"
         raise TracekitError(message, hint=create_extra_hint("view", "view"))
-    from tracekit.system import files, memory
+    from tracekit.system.platform.allocator import make_malloc_return_large_blocks
+    from tracekit.system.platform.open_files import allow_many_open_files
     from tracekit.view.opening import open_first_capture
     from tracekit.view.server import Viewer
 
-    memory.make_malloc_return_large_blocks()
-    files.allow_many_open_files()
+    make_malloc_return_large_blocks()
+    allow_many_open_files()
     captures, opener = open_first_capture(paths, from_, cache=cache, layers=layers, strict=strict)
     ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
     for each in ports:

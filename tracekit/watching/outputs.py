@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tracekit.core.watch import ALARM_KINDS, SCHEMA
 from tracekit.errors import TracekitError
 from tracekit.system import interrupts
+from tracekit.system.platform.open_files import open_for_appending
 from tracekit.system.targets import open_atomic_output
 from tracekit.text import shorten_middle, to_printable
 from tracekit.watching.watcher import LAST_WINDOW
@@ -55,7 +56,7 @@ class AlarmFile:
             if self.path.exists() and not stat.S_ISREG(self.path.stat().st_mode):
                 raise TracekitError("this is not a regular file", path=self.path, hint="choose another file")
             self._last, self._partial = self._read_tail()
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._descriptor = open_for_appending(self.path)
         except OSError as e:
             message = f"the alarms cannot be written: {e.strerror or e}"
             raise TracekitError(message, path=self.path, hint="choose another file or folder") from e
@@ -121,7 +122,7 @@ class AlarmFile:
             current = None
         if current is None or (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino):
             os.close(self._descriptor)
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._descriptor = open_for_appending(self.path)
 
     def close(self) -> None:
         """Close the file."""

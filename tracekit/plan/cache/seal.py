@@ -27,6 +27,9 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tracekit.system import threads
 from tracekit.system.files import FileState
+from tracekit.system.platform import ownership
+from tracekit.system.platform.open_files import open_entry_for_reading
+from tracekit.system.platform.positional_reads import read_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,8 +41,6 @@ _LEAST_HEADER_BYTES = 32
 """Number of bytes of the header that prove that tracekit wrote a file, if the file is truncated within the header."""
 _PLACE_BYTES, _CONTENT_BYTES, _SEALED_BYTES = 16, 24, 40
 _BLOCK_BYTES, _READ_BYTES = 4 << 20, 1 << 18
-_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class NotSealedError(Exception):
@@ -73,9 +74,7 @@ def is_private(status: os.stat_result, *, ignore_mode: bool = False) -> bool:
         status: The status of the file or folder.
         ignore_mode: Whether other users may be able to write to it.
     """
-    if not hasattr(os, "geteuid"):
-        return True
-    return status.st_uid == os.geteuid() and (ignore_mode or not status.st_mode & _OTHERS_CAN_WRITE)
+    return ownership.is_own(status) and (ignore_mode or not ownership.can_others_write(status))
 
 
 def create_header(place: str) -> bytes:
@@ -116,7 +115,7 @@ def open_sealed(path: Path, place: str, *, must_be_private: bool = True) -> Seal
             header nor a trailer for this place.
         OSError: The file cannot be opened.
     """
-    file = os.fdopen(os.open(path, _FLAGS), "rb")
+    file = os.fdopen(open_entry_for_reading(path), "rb")
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode) or status.st_size < _LEAST_HEADER_BYTES:
         reason = "it is not a regular file, or too short"
@@ -135,8 +134,8 @@ def _check_header_and_trailer(file_number: int, file_bytes: int, place: str) -> 
 
     The digest is None if the trailer is not that of this place and size, and empty if an earlier version wrote it.
     """
-    has_header = create_header(place).startswith(os.pread(file_number, HEADER_BYTES, 0))
-    trailer = os.pread(file_number, TRAILER_BYTES, max(file_bytes - TRAILER_BYTES, 0))
+    has_header = create_header(place).startswith(read_at(file_number, 0, HEADER_BYTES))
+    trailer = read_at(file_number, max(file_bytes - TRAILER_BYTES, 0), TRAILER_BYTES)
     size = file_bytes - TRAILER_BYTES
     if size >= 0 and trailer[:_SEALED_BYTES] == _create_place_seal(_OLD_MAGIC, place, size):
         return has_header, b""
@@ -172,7 +171,7 @@ def _checksum_block(file_number: int, start: int, size: int) -> int:
     """Return the CRC-32 of a block of a file. If the file is shorter, the CRC-32 of the shorter block."""
     checksum = 0
     for offset in range(start, start + size, _READ_BYTES):
-        checksum = zlib.crc32(os.pread(file_number, min(_READ_BYTES, start + size - offset), offset), checksum)
+        checksum = zlib.crc32(read_at(file_number, offset, min(_READ_BYTES, start + size - offset)), checksum)
     return checksum
 
 

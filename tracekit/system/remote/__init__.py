@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.system.files import FileState
 from tracekit.system.installation import create_extra_hint
+from tracekit.system.platform.ownership import is_own
 from tracekit.system.remote.watching import Listing
 from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.system.targets.rename import rename_without_replacing
@@ -290,8 +291,7 @@ class _SharedFolder(NamedTuple):
             status = self.path.lstat()
         except OSError:
             return False
-        is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-        return self.state.is_same_file(FileState.from_status(status)) and is_own
+        return self.state.is_same_file(FileState.from_status(status)) and is_own(status)
 
     def find_file(self) -> Path | None:
         """Return the path of the file in the folder, or None if it has not been downloaded yet."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
 from tracekit.system.files import FileState, find_special_file_kind
+from tracekit.system.platform.renames import repeat_while_in_use
 from tracekit.system.targets.rename import rename_without_replacing, replace_path
 from tracekit.system.targets.workspaces import REPLACED
 
@@ -74,10 +75,11 @@ class Target:
         """
         existing = self._stat_or_none() if self._overwrite else None
         if existing is None:
-            rename_without_replacing(temporary_path, self.resolved)
+            repeat_while_in_use(lambda: rename_without_replacing(temporary_path, self.resolved))
         else:
             state = self._checked or FileState.from_status(existing)
-            replace_path(temporary_path, self.resolved, state, workspace / REPLACED / self.resolved.name)
+            old = workspace / REPLACED / self.resolved.name
+            repeat_while_in_use(lambda: replace_path(temporary_path, self.resolved, state, old))
 
     def _check_file(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing file."""

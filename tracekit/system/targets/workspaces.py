@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING
 
 from tracekit.system import interrupts
 from tracekit.system.files import FileState
+from tracekit.system.platform import locks
+from tracekit.system.platform.open_files import create_for_locking, open_entry_for_locking
+from tracekit.system.platform.ownership import is_own
 from tracekit.system.targets.deletion import create_hidden_name, delete, delete_empty_folder
 from tracekit.system.targets.rename import rename_without_replacing
 
-try:
-    import fcntl
-except ImportError:  # without locks, abandoned workspaces cannot be detected and stay
-    fcntl = None  # type: ignore[assignment]
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 REPLACED = "replaced"
 """Name of the folder in a workspace that contains the old target while it is being replaced."""
-_LOCK_FILE = "lock"
+_LOCK_FILE, _ABANDONED = "lock", "abandoned"
 _NAME = re.compile(r"\.tracekit-[0-9a-f]{8}\.partial")
 _ATTEMPTS = 100
 _CREATION_TIME_S = 60.0
@@ -42,7 +40,8 @@ def create_workspace(parent: Path) -> Iterator[Path]:
     """Yield a new temporary folder, which is deleted at the end, even if a signal ends the program.
 
     Workspaces that killed processes left behind in the same parent are deleted first. A workspace in use is locked, and
-    the system releases the lock when the process ends.
+    the system releases the lock when the process ends. On a system without locks, abandoned workspaces stay, because
+    they cannot be detected.
 
     Args:
         parent: The folder in which the workspace is created.
@@ -57,8 +56,8 @@ def create_workspace(parent: Path) -> Iterator[Path]:
     for _ in range(_ATTEMPTS):
         folder = parent / create_hidden_name()
         states: list[FileState | None] = []
-        remove = functools.partial(_remove_workspace, folder, states)
-        with interrupts.cleaning_up(remove), contextlib.ExitStack() as stack:
+        remove, stack = functools.partial(_remove_workspace, folder, states), contextlib.ExitStack()
+        with interrupts.cleaning_up(functools.partial(_unlock_and_remove, stack, remove)), stack:
             stack.callback(remove)
             folder.mkdir(0o700)
             states.append(FileState.read_entry(folder))
@@ -89,22 +88,22 @@ def delete_from_workspace(path: Path) -> None:
 
 def _lock_workspace(folder: Path, stack: contextlib.ExitStack) -> bool:
     """Lock a workspace until the stack is closed, and return True. If another process is deleting it, return False."""
-    if fcntl is None:
+    if not locks.has_locks():
         return True
     try:
-        lock = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = create_for_locking(folder / _LOCK_FILE)
         stack.callback(os.close, lock)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, FileNotFoundError):
+        is_locked = locks.try_to_lock(lock)
+    except FileNotFoundError:
         return False
     except OSError:  # without locks, other processes do not delete it either
         return True
-    return os.path.lexists(folder / _LOCK_FILE)
+    return is_locked and os.path.lexists(folder / _LOCK_FILE) and not os.path.lexists(folder / _ABANDONED)
 
 
 def _delete_abandoned_workspaces(parent: Path) -> None:
     """Delete those workspaces in a folder whose processes have ended."""
-    if fcntl is None:
+    if not locks.has_locks():
         return
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         candidates = [Path(e.path) for e in entries if _NAME.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
@@ -114,22 +113,38 @@ def _delete_abandoned_workspaces(parent: Path) -> None:
 
 
 def _delete_if_abandoned(folder: Path) -> None:
-    """Delete a workspace if this user owns it and no process has locked it."""
+    """Delete a workspace if this user owns it and no process has locked it.
+
+    If an open file cannot be deleted, the lock has to be closed first. Another process that is just creating the
+    workspace might lock it then, so the folder is marked before.
+    """
     state = FileState.read_entry(folder)
-    if state is None or folder.lstat().st_uid != os.geteuid():
+    if state is None or not is_own(folder.lstat()):
         return
     try:
-        lock = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        lock = open_entry_for_locking(folder / _LOCK_FILE)
     except FileNotFoundError:  # it is being created, or its process was killed before it created the lock
         if time.time() - folder.lstat().st_mtime > _CREATION_TIME_S:
             delete_empty_folder(folder)
         return
     try:
-        if stat.S_ISREG(os.fstat(lock).st_mode):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not stat.S_ISREG(os.fstat(lock).st_mode) or not locks.try_to_lock(lock):
+            return
+        if locks.can_delete_locked_files():
             _remove_workspace(folder, [state])
+            return
+        (folder / _ABANDONED).touch()
     finally:
         os.close(lock)
+    _remove_workspace(folder, [state])
+
+
+def _unlock_and_remove(stack: contextlib.ExitStack, remove: Callable[[], None]) -> None:
+    """Close the stack that holds the lock of a workspace, and delete the workspace, when a signal ends the program."""
+    try:
+        stack.close()
+    finally:
+        remove()
 
 
 def _remove_workspace(folder: Path, states: list[FileState | None]) -> None:
