@@ -20,7 +20,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread per core, which takes 1.8 s on 16 cores
     _open_null_device_for_closed_streams()
     from tracekit import cli
+    from tracekit.system.platform import console
 
+    console.accept_all_characters()
     try:
         cli.main()
     finally:

@@ -177,9 +177,10 @@ def check_local(paths: Iterable[CapturePath], command: str) -> list[Path]:
 
 def get_local_name(path: CapturePath) -> Path:
     """Return the path of an input, or for a URL its file name, as a path in the current folder."""
+    from tracekit.system.platform.file_names import create_file_name
     from tracekit.system.remote import convert_url_to_path
 
-    return path if isinstance(path, Path) else Path(convert_url_to_path(path).name)
+    return path if isinstance(path, Path) else Path(create_file_name(convert_url_to_path(path).name))
 
 
 force_option = click.option("-f", "--force", is_flag=True, help="Replace the output if it exists.")

@@ -19,6 +19,7 @@ import click
 from tracekit import schemas
 from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.system import interrupts
+from tracekit.system.platform import console
 from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
 from tracekit.text.urls import remove_secrets
 
@@ -162,20 +163,32 @@ class CommandOutput(NamedTuple):
         Python represents bytes of a path that are not valid UTF-8 as surrogates. These are written as the original
         bytes.
         """
-        (self._terminal_stream or self.data).write(text.encode("utf-8", "surrogateescape") + end)
+        stream = self._escaping_stream
+        encoding = console.UTF_8 if stream is None else stream.encoding
+        (self._terminal_stream or self.data).write(console.encode(text, encoding) + end)
 
     @property
     def _terminal_stream(self) -> BinaryIO | None:
         """The stream of the terminal, which escapes nothing. None if the output is not a terminal."""
-        return self.data.terminal if isinstance(self.data, EscapingStream) else None
+        return None if self._escaping_stream is None else self._escaping_stream.terminal
+
+    @property
+    def _escaping_stream(self) -> EscapingStream | None:
+        return self.data if isinstance(self.data, EscapingStream) else None
 
 
 class EscapingStream(io.RawIOBase):
-    """A stream that writes UTF-8 to a terminal and escapes control characters and escape sequences."""
+    """A stream that gets UTF-8, escapes control characters and escape sequences, and writes text to a terminal.
 
-    def __init__(self, terminal: BinaryIO) -> None:
+    Attributes:
+        terminal: The stream of the terminal.
+        encoding: Encoding of the terminal.
+    """
+
+    def __init__(self, terminal: BinaryIO, encoding: str = console.UTF_8) -> None:
         super().__init__()
         self.terminal = terminal
+        self.encoding = encoding
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def writable(self) -> bool:
@@ -185,7 +198,8 @@ class EscapingStream(io.RawIOBase):
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
         """Write bytes and return their number. A character may be split between two calls."""
         content = bytes(data)
-        self.terminal.write(to_printable(self._decoder.decode(content), keep="\n").encode())
+        text = to_printable(self._decoder.decode(content), keep="\n")
+        self.terminal.write(console.encode(text, self.encoding))
         return len(content)
 
 
@@ -214,7 +228,7 @@ def open_output_page(
         elif paged:
             content = io.BytesIO()
             yield _open_terminal_page(content)
-            _print_paged(content.getvalue().decode())
+            _print_paged(content.getvalue().decode(console.get_encoding(sys.stdout)))
         else:
             yield _open_terminal_page(stream)
         sys.stdout.flush()
@@ -247,8 +261,9 @@ def _print_paged(text: str) -> None:
 
 def _open_terminal_page(stream: BinaryIO) -> CommandOutput:
     """Return a page for a terminal, which has the width of the terminal and escapes control characters."""
-    width, escaping = shutil.get_terminal_size().columns, EscapingStream(stream)
-    return CommandOutput(escaping, width, bold=not os.environ.get("NO_COLOR"))  # type: ignore[arg-type]
+    width, escaping = shutil.get_terminal_size().columns, EscapingStream(stream, console.get_encoding(sys.stdout))
+    bold = not os.environ.get("NO_COLOR") and console.interprets_escape_sequences(sys.stdout)
+    return CommandOutput(escaping, width, bold=bold)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
@@ -277,7 +292,7 @@ def _copy_to_stdout(file: BinaryIO, stdout: BinaryIO) -> None:
         if b"\0" in sample or not _is_utf8(sample):
             raise click.UsageError("the output is binary and cannot be printed on a terminal: name an output file")
         file.seek(0)
-        stdout = EscapingStream(stdout)  # type: ignore[assignment]
+        stdout = EscapingStream(stdout, console.get_encoding(sys.stdout))  # type: ignore[assignment]
     shutil.copyfileobj(file, stdout)
     sys.stdout.flush()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tracekit.errors import ExportError
 from tracekit.system.files import LONGEST_SQLITE_PATH
+from tracekit.system.platform.file_names import build_sqlite_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ class DatabaseWriter(contextlib.AbstractContextManager["DatabaseWriter"]):
             message = f"the output cannot be written: the path has {length} bytes, but {limit}"
             raise ExportError(message, path=path, hint="choose a shorter path")
         with translate_errors(path):
-            self.connection = dbapi.connect(path.absolute().as_uri(), autocommit=True)
+            self.connection = dbapi.connect(build_sqlite_uri(path), autocommit=True)
 
     def __enter__(self) -> Self:
         self.execute("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "PRAGMA cache_size = -65536")

@@ -123,7 +123,10 @@ class PrivateTextMask:
 
     def _mask(self, text: str) -> str:
         for name, folder in self._folders:
-            text = text.replace(f"{folder}/", f"{name}/" if name else "").replace(os.fspath(folder), name or ".")
+            for path in (os.fspath(folder), folder.as_posix()):  # which differ on Windows
+                for separator in ("/", os.sep):
+                    text = text.replace(f"{path}{separator}", f"{name}/" if name else "")
+                text = text.replace(path, name or ".")
         if not self.is_active:
             return text
         return self._matcher.redact_copy(text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")

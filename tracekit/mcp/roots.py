@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
+from tracekit.system.platform.file_names import use_slashes
 from tracekit.text import to_printable
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class AllowedFolders:
         """Return a resolved path relative to its root, as ``resolve`` accepts it."""
         for name, folder in self.folders.items():
             if Path(path).is_relative_to(folder):
-                return os.fspath(Path(name, Path(path).relative_to(folder)))
+                return Path(name, Path(path).relative_to(folder)).as_posix()
         return Path(path).name
 
     def contains(self, path: Path) -> bool:
@@ -89,7 +90,7 @@ class AllowedFolders:
         if Path(text).is_absolute():
             yield Path(os.path.realpath(text))
             return
-        first, _, rest = text.partition("/")
+        first, _, rest = use_slashes(text).partition("/")
         if first and first in self.folders:
             yield Path(os.path.realpath(self.folders[first] / rest.lstrip("/")))
         for folder in self.folders.values():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, convert_to_printable_path, warn
 from tracekit.sets.member import MAX_RANK, NCCL, Member, RankEvidence
+from tracekit.system.platform.file_names import use_slashes
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -128,7 +129,7 @@ def _match_paths(name: str, paths: Sequence[Path]) -> list[Path]:
     if path in paths:
         return [path]
     matches = [p for p in paths if name in (p.name, p.stem)]
-    return matches or [p for p in paths if str(p).endswith(f"/{name}")]
+    return matches or [p for p in paths if p.as_posix().endswith(f"/{use_slashes(name)}")]
 
 
 def _find_specified_ranks(

@@ -447,10 +447,9 @@ def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.Pa
         )
         raise TracekitError(message, path=path_or_url, hint=hint)
     if isinstance(path_or_url, str) and path_or_url.startswith("file://"):
-        from urllib.parse import urlsplit
-        from urllib.request import url2pathname
+        from tracekit.system.platform.file_names import convert_file_url
 
-        return url2pathname(urlsplit(path_or_url).path)
+        return convert_file_url(path_or_url)
     return path_or_url
 
 

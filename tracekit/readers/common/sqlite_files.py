@@ -11,6 +11,7 @@ from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.damage import warn_about_trailing_bytes
 from tracekit.registry.detection import describe_unrecognized
 from tracekit.system.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, find_special_file_kind, open_regular_file
+from tracekit.system.platform.file_names import build_sqlite_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,7 @@ class Header(NamedTuple):
 
 def create_read_only_uri(path: Path) -> str:
     """Return a URI with which SQLite opens a file as read-only and immutable, without creating other files."""
-    return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    return f"{build_sqlite_uri(path)}?mode=ro&immutable=1"
 
 
 def quote_identifier(name: str) -> str:

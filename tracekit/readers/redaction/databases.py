@@ -29,6 +29,7 @@ from tracekit.readers.redaction.matcher import (
     search_in_batches,
 )
 from tracekit.readers.redaction.state import Redaction
+from tracekit.system.platform.file_names import build_sqlite_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -135,8 +136,8 @@ def copy_database(source: Source, redaction: Redaction, database: type[RedactedD
 
 def write_database(database: RedactedDatabase, target: Path) -> None:
     """Write a redacted database to a path that does not exist."""
-    database.db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
-    with _open_writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
+    database.db.execute("VACUUM INTO ?", (build_sqlite_uri(target),))
+    with _open_writable_database(build_sqlite_uri(target) + "?mode=rw") as copy:
         copy.execute(f"PRAGMA schema_version = {database.version}")
 
 

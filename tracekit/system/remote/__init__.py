@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.system.files import FileState
 from tracekit.system.installation import create_extra_hint
+from tracekit.system.platform.file_names import create_file_name
 from tracekit.system.platform.ownership import is_own
 from tracekit.system.remote.watching import Listing
 from tracekit.system.targets import create_workspace, delete_from_workspace
@@ -117,7 +118,7 @@ def download(
 
     folder = Path(tempfile.gettempdir())
     with create_workspace(folder) as temporary:
-        copy = temporary / (convert_url_to_path(url).name or "file")
+        copy = temporary / create_file_name(convert_url_to_path(url).name or "file")
         task = _Download(url, copy, expected_size, shutil.disk_usage(folder).free, check_start)
         watching.run_download(task.read_over_http if is_http(url) else task.read_from_storage, url)
         yield copy

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
 from tracekit.system.files import FileState, find_special_file_kind
+from tracekit.system.platform.file_names import is_accepted
 from tracekit.system.platform.renames import repeat_while_in_use
 from tracekit.system.targets.rename import rename_without_replacing, replace_path
 from tracekit.system.targets.workspaces import REPLACED
@@ -53,6 +54,8 @@ class Target:
         Raises:
             ExportError: The path exists and may not be replaced, or its folder does not exist.
         """
+        if not is_accepted(self.path.name):
+            raise self._create_export_error("Windows does not accept this name of a file", _OTHER_NAME)
         existing = self._stat_or_none()
         self._checked = None if existing is None else FileState.from_status(existing)
         if existing is None:
