@@ -7,7 +7,7 @@ NATIVE := .venv-native
 RELEASE := .venv-release
 WORKERS ?= 2
 
-.PHONY: demo test quick test-all check check-types check-style check-generated generate bench docs dist sbom setup lowest native compiler browser clean
+.PHONY: demo test quick test-all portable check check-types check-style check-generated generate bench docs dist sbom setup lowest native compiler browser clean
 
 setup: .venv/.ready
 
@@ -59,6 +59,15 @@ quick: export TRACEKIT_QUICK_TESTS = $(if $(PKG),150,600)
 quick: setup
 	$(if $(QUICK_TESTS),,$(error There are no tests of $(PKG). Hint: PKG is $(PACKAGES) or a package inside, as core.diagnosis))
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(QUICK_TESTS)
+
+# The tests that write files, start processes and print, in a process that lacks what Windows and macOS lack.
+portable: export PYTHONDONTWRITEBYTECODE =
+portable: setup
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.portable $(PORTABLE)
+
+PORTABLE := tests/system/platform tests/test_every_format.py tests/cli/test_convert.py tests/cli/test_printing.py \
+	tests/plan/test_cache.py tests/readers/test_spilling.py tests/sets/test_engines.py tests/core/test_correlate.py \
+	tests/watching/test_outputs.py
 
 # The lowest declared version of each dependency, no pandas, and the tests that read and write every format.
 lowest: $(LOWEST)/.ready

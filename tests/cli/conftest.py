@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
 import signal
 import struct
 import sys
-import termios
 import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -64,7 +61,7 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
     """The command line in this process; paths of fixtures are relative to the repository."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))  # click names the program after it
-    kept = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+    kept = {n: signal.getsignal(n) for n in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))}
 
     def call(*args: str | Path, status: int = 0) -> Result:
         monkeypatch.setattr(sys, "argv", ["tracekit", *map(str, args)])
@@ -96,6 +93,7 @@ def spawn() -> Spawn:
 @pytest.fixture
 def show() -> Show:
     """The command line in a terminal."""
+    fcntl, pty, termios = map(pytest.importorskip, ("fcntl", "pty", "termios"))
 
     def call(*args: str | Path, columns: int, color: bool = False) -> str:
         known = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import signal
 import subprocess
@@ -109,6 +108,8 @@ def install_windows(
 
 def _lock(descriptor: int, mode: int, size: int) -> None:
     """Lock the first bytes of a file, as ``msvcrt.locking`` does, also against other descriptors of this process."""
+    import fcntl
+
     if (mode, size) != (2, 1) or os.lseek(descriptor, 0, os.SEEK_CUR) != 0:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     try:
