@@ -409,6 +409,37 @@ def test_compilation_without_gpu_work() -> None:
     json.dumps(answer.to_dict())
 
 
+def loading(share: float, count: int) -> Program:
+    """A capture of a training on the CPU, whose data loader takes a share of each step."""
+    program = Program()
+    for number in range(count):
+        start, middle = number * MS, number * MS + int(share * MS)
+        program.range(f"ProfilerStep#{number}", start, start + MS, domain="user_annotation")
+        if share:
+            loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+            program.range(loader, start, middle, domain="user_annotation")
+        program.range("aten::add", middle, start + MS, domain="cpu_op")
+    return program
+
+
+def test_data_loading_without_gpu_work() -> None:
+    answer = loading(0.4, 5).diagnose()
+    assert answer.status == "unsure"
+    assert answer.sentence == "No GPU work was recorded, but the data loader takes 400 µs of 1 ms per step (40%)."
+    (cause,) = answer.causes
+    assert (cause.cause, cause.status) == ("data_loading", "unsure")
+    assert (cause.saving.low, cause.saving.likely, cause.saving.high) == (0, 0.2, 0.4)
+    assert answer.together == cause.after == 0.2
+    assert cause.change == causes.get_change("data_loading", "pytorch")
+    assert (cause.evidence.count, cause.evidence.total_ns) == (5, 2 * MS)
+    json.dumps(answer.to_dict())
+
+
+@pytest.mark.parametrize(("share", "count"), [(0, 5), (0.01, 5), (0.4, 2)])
+def test_no_data_loading_without_gpu_work(share: float, count: int) -> None:
+    assert loading(share, count).diagnose().status == "not_recorded"
+
+
 def test_answers_are_computed_once() -> None:
     rollup = loop().rollup()
     assert diagnose(rollup) is diagnose(rollup)

@@ -56,6 +56,7 @@ from tracekit.core.diagnosis.replay import CpuScales, ModelReplay, ReplayError, 
 from tracekit.core.diagnosis.steady_steps import Basis, build_steady_models, list_steady_models, measure_steps
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
+from tracekit.core.rollup.tables import build_iterations
 from tracekit.core.totals import TABLE as TABLE_OF_TOTALS
 from tracekit.core.totals import summarize_names
 from tracekit.errors import TracekitError
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
 
 MAX_ROW_IDS, MAX_ROW_NAMES = 100, 16
 MAX_ERROR = 0.01
-_OPAQUE_SHARE, _COMPILING_SHARE, _UNEXPLAINED_SHARE = 0.2, 0.3, 0.1
+_OPAQUE_SHARE, _COMPILING_SHARE, _UNEXPLAINED_SHARE, _LOADING_SHARE = 0.2, 0.3, 0.1, 0.02
 _TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 _SLACK = 0.03
 """Share by which each predicted interval is extended on both sides: the difference between two runs of a program."""
@@ -223,9 +224,13 @@ def explain_missing_gpu_work(rollup: Rollup) -> Why:
     if frames("allocator_events").select(pl.len()).collect().item():
         return Why(_ONLY_MEMORY, "not_applicable")
     if frames("nvtx_ranges").select(pl.len()).collect().item() or frames("api_calls").select(pl.len()).collect().item():
-        return _explain_compilation(rollup) or Why(
-            f"No GPU work was recorded, so there is nothing to explain: record with {_choose_recording(rollup)}.",
-            "not_recorded",
+        return (
+            _explain_compilation(rollup)
+            or _explain_data_loading(rollup)
+            or Why(
+                f"No GPU work was recorded, so there is nothing to explain: record with {_choose_recording(rollup)}.",
+                "not_recorded",
+            )
         )
     totals = summarize_names(frames(TABLE_OF_TOTALS).collect())
     if totals.height:
@@ -291,6 +296,48 @@ def _explain_compilation(rollup: Rollup) -> Why | None:
     )
     sentence = f"No GPU work was recorded, but {text}: {name.replace('_', ' ')}."
     return Why(sentence, "unsure", causes=(cause,), together=share, framework=framework)
+
+
+def _explain_data_loading(rollup: Rollup) -> Why | None:
+    """Return the answer of a program on the CPU that loads data in its steps, or None if it does not.
+
+    Workers load data on cores of their own. If the other work uses all of ``n`` cores, they save up to ``1 - 1 / n`` of
+    the loading, and less if they slow it down. Captures do not state how many cores there are, and how many are free.
+    """
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    steps = build_iterations(rollup).filter(~pl.col("is_warm_up")).select("in_dataloader_ns", *_TIMES, time=duration)
+    if steps.height < MIN_STEPS:
+        return None
+    total, loading = (int(steps[name].sum()) for name in ("time", "in_dataloader_ns"))
+    share = loading / max(1, total)
+    if share < _LOADING_SHARE:
+        return None
+    longest = steps.sort("in_dataloader_ns", descending=True).row(0, named=True)
+    names = rollup.measures.ops.frames("nvtx_ranges").select(pl.col("name").unique()).drop_nulls().collect()["name"]
+    framework = find_framework(names.cast(pl.String), pl.Series(dtype=pl.String))
+    time = f"{format_duration(loading // steps.height)} of {format_duration(total // steps.height)} per step"
+    cause = CauseOfTime(
+        cause="data_loading",
+        place=Place(None, None, None),
+        evidence=Evidence(
+            f"the data loader takes {time}",
+            steps.height,
+            loading,
+            "nvtx_ranges",
+            None,
+            longest["start_ns"],
+            longest["end_ns"],
+        ),
+        rows=(),
+        change=causes.get_change("data_loading", framework),
+        check=causes.get_check("data_loading"),
+        saving=Saving(0.0, share / 2, share),
+        after=share / 2,
+        status="unsure",
+        missing="the steps with worker processes, because no capture states how many cores of the CPU are free",
+    )
+    sentence = f"No GPU work was recorded, but the data loader takes {time} ({share:.0%})."
+    return Why(sentence, "unsure", causes=(cause,), together=share / 2, framework=framework)
 
 
 def _compute_slack(model: Model, error: float) -> float:
