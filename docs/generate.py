@@ -27,6 +27,7 @@ from tracekit.core import compare
 from tracekit.core.diagnosis import causes, cures, ledger
 from tracekit.readers.nsys import mapping, versions
 from tracekit.registry.analyses import RECIPE, REPORT, RULE, Analysis, list_analyses
+from tracekit.text.deprecations import DEPRECATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,6 +228,40 @@ def support(path: str) -> str:
     pairs, values = (sum(_parse_number(r[i]) for _, r in rows) for i in (2, 4))
     total = f"\n{pairs} pairs of {len(names)} builds, {values:,} rows.\n"
     return "\n".join([*_grid(heads, [r for _, r in sorted(rows)]), total])
+
+
+def tested_versions(path: str) -> str:
+    """Return a table of the captures that were read, by format and profiler, with the versions that they state."""
+    listed: list[dict[str, Any]] = json.loads((ROOT / path).read_text("utf-8"))
+    rows = [
+        (
+            f"`{row['format']}`",
+            _escape_markdown(row["profiler"]),
+            ", ".join(row["versions"]) or "none",
+            ", ".join(row["schemas"]) or "none",
+            str(row["fixtures"] or ""),
+            str(row["public"] or ""),
+        )
+        for row in listed
+    ]
+    heads = (
+        "format",
+        "written by",
+        "versions that files state",
+        "versions of the format",
+        "fixtures",
+        "public captures",
+    )
+    return "\n".join([*_grid(heads, rows), ""])
+
+
+def deprecations() -> str:
+    """Return a table of the names that still work, with the version that removes them."""
+    rows = [
+        (f"`{each.name}`", _escape_markdown(each.use), each.since, f"{each.removed_in}, not before {each.not_before}")
+        for each in DEPRECATIONS.values()
+    ]
+    return "\n".join([*_grid(("former name", "use instead", "deprecated since", "removed in"), rows), ""])
 
 
 def _build_row(row: dict[str, Any], origin: str) -> tuple[list[int], tuple[str, ...]]:
@@ -515,7 +550,7 @@ def mcp_tools() -> str:
 
 
 _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
-_VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
+_VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table, tested_versions, deprecations)
 _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
 _WHY_GENERATORS = (why_parts, why_causes, why_changes, why_shares, why_scales, why_json)
 _ANSWER_GENERATORS = (mcp_tools, answer_json, answer_scores, answer_marks, answer_causes)
@@ -556,13 +591,15 @@ def _command_output(command: str, folder: Path) -> str:
     """Run a command and return its output without spaces at the ends of lines.
 
     The programs of tracekit are forked from one process, so that the package is imported once. Only what follows them
-    in a pipeline is run by the shell.
+    in a pipeline is run by the shell. ``> FILE`` writes the output of a program of tracekit to a file.
     """
     from tests import fork_server
 
     program, *rest = command.rstrip().split(" | ", 1)
     if program.startswith("tracekit "):
-        arguments = [sys.executable, "-m", "tracekit", *shlex.split(program)[1:]]
+        words = shlex.split(program)[1:]
+        target = words[-1] if ">" in words[-2:-1] else None
+        arguments = [sys.executable, "-m", "tracekit", *(words[:-2] if target else words)]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as piped, Path(os.devnull).open("rb") as none:
             streams = [none.fileno(), (piped if rest else output).fileno(), output.fileno()]
             fork_server.run(arguments, cwd=folder, streams=streams)
@@ -571,6 +608,9 @@ def _command_output(command: str, folder: Path) -> str:
                 subprocess.run(["bash", "-c", shell], cwd=folder, stdin=piped, stdout=output, check=False)
             output.seek(0)
             printed = output.read().decode()
+        if target:
+            (folder / target).write_text(printed, "utf-8")
+            printed = ""
     else:
         printed = subprocess.run(
             ["bash", "-c", command], cwd=folder, stdout=subprocess.PIPE, check=False

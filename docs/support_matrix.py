@@ -1,12 +1,14 @@
 """What is known of reports by build: each is compared, value by value, with the export that nsys made of it.
 
-``python docs/support_matrix.py`` writes ``docs/formats/nsys-rep-support.json`` anew; it needs the public captures
-beside the checkout. Of these nothing but counts by build gets into the file.
+``python docs/support_matrix.py`` writes ``nsys-rep-support.json`` and ``tested-versions.json`` in ``docs/formats``
+anew. It needs the public captures beside the checkout. Of these nothing but counts by build and version gets into the
+files.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import tracekit as tk
 from tracekit import schemas
-from tracekit.errors import TracekitWarning
+from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry.source import Source
@@ -28,6 +30,35 @@ ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"
 CORPUS = ROOT.parent / "shared" / "corpus" / "nsys_pairs"
 DATA = ROOT / "docs" / "formats" / "nsys-rep-support.json"
+PUBLIC = ROOT.parent / "shared" / "corpus"
+VERSIONS = ROOT / "docs" / "formats" / "tested-versions.json"
+NO_CAPTURES = ("golden", "programs", "stats", "recipes", "analyze")
+"""Folders of ``fixtures`` without captures."""
+PROFILERS = {
+    "dlprof-db": "DLProf",
+    "graphdef": "TensorFlow",
+    "tfevents": "TensorBoard writers",
+    **dict.fromkeys(
+        ("nsys-rep", "nsys-sqlite", "nsys-parquetdir", "nsys-arrowdir", "nsys-jsonlines"), "Nsight Systems"
+    ),
+    **dict.fromkeys(("ncu-rep", "ncu-csv"), "Nsight Compute"),
+    **dict.fromkeys(("nvprof", "nvprof-csv"), "nvprof"),
+    "kineto": "PyTorch profiler",
+    "memory-snapshot": "PyTorch",
+    "ascend": "Ascend PyTorch profiler",
+    "perfetto": "any program",
+}
+"""The program that writes a format, unless files state which of several it is."""
+STATED = (
+    "rocprof",
+    "rocprofv3",
+    "rocmProfileData",
+    "Proton",
+    "XLA profiler",
+    "NCCL Inspector",
+    "NCCL profiler plug-in",
+)
+OTHER_PROFILER = {"nccl": "PyTorch flight recorder"}
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 FACTS = "capture_info"
 
@@ -163,12 +194,72 @@ def _facts(mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
     return found
 
 
+Origin = tuple[str, str, str, str]
+"""The format, the profiler, its version and that of the schema of a capture."""
+
+
+def read_origin(path: Path) -> Origin | None:
+    """Return what a capture states about its origin, or None if a file is no capture, or one without any tables."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)
+        try:
+            with tk.load(path) as trace:
+                info, name = trace.info, trace.format or ""
+        except TracekitError:
+            return None
+    stated = info.get("tool", "")
+    profiler = PROFILERS.get(name) or (stated if stated in STATED else OTHER_PROFILER.get(name, "any program"))
+    return name, profiler, _shorten_version(info.get("tool_version")), _shorten_version(info.get("schema_version"))
+
+
+def _shorten_version(text: str | None) -> str:
+    """Return the first two numbers of a version, or an empty string."""
+    numbers = re.match(r"v?(\d+(?:\.\d+)?)", text or "")
+    return numbers[1] if numbers else ""
+
+
+def own_captures() -> list[Path]:
+    """The captures of this repository: files, and folders of files that are one capture."""
+    folders = [FIXTURES / "train_amp_parquetdir", FIXTURES / "train_amp_arrowdir", FIXTURES / "rocm" / "csv"]
+    files = [
+        path
+        for path in FIXTURES.rglob("*")
+        if path.is_file() and path.relative_to(FIXTURES).parts[0] not in NO_CAPTURES
+    ]
+    return sorted([*folders, *(p for p in files if not any(p.is_relative_to(f) for f in folders))])
+
+
+def public_captures() -> list[Path]:
+    """Public captures, and other files beside them."""
+    return sorted(path for path in PUBLIC.rglob("*") if path.is_file())
+
+
+def list_versions(fixtures: Iterable[Origin], public: Iterable[Origin]) -> list[dict[str, Any]]:
+    """Return a row per format and profiler, with the versions and the number of captures."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for origin, captures in (("fixtures", fixtures), ("public", public)):
+        for name, profiler, version, schema in captures:
+            row = rows.setdefault(
+                (name, profiler),
+                {"format": name, "profiler": profiler, "versions": [], "schemas": [], "fixtures": 0, "public": 0},
+            )
+            row[origin] += 1
+            row["versions"] += [version] if version and version not in row["versions"] else []
+            row["schemas"] += [schema] if schema and schema not in row["schemas"] else []
+    for row in rows.values():
+        for key in ("versions", "schemas"):
+            row[key].sort(key=lambda text: tuple(map(int, text.split("."))))
+    return [rows[key] for key in sorted(rows)]
+
+
 def main() -> None:
     """Write the data of the documentation anew."""
     public = public_pairs()
     assert public, f"no captures in {CORPUS.relative_to(ROOT.parent)}"
     made = {"fixtures": matrix(own_pairs()), "public": matrix(public)}
     DATA.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    origins = [[o for path in paths if (o := read_origin(path))] for paths in (own_captures(), public_captures())]
+    VERSIONS.write_text(json.dumps(list_versions(*origins), indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

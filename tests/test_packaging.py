@@ -163,7 +163,7 @@ def test_a_distribution_that_cannot_be_installed_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert install.main(tmp_path) == 1
-    (tmp_path / "tracekit-0.1.0-py3-none-any.whl").write_bytes(b"no archive")
+    (tmp_path / "tracekit-1.0.0-py3-none-any.whl").write_bytes(b"no archive")
     monkeypatch.setattr(install, "VERSIONS", ("3.0", f"{sys.version_info.major}.{sys.version_info.minor}"))
     monkeypatch.setattr(install, "interpreter", {"3.0": None}.get)
     monkeypatch.setattr(install, "program", {}.get)

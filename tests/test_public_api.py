@@ -188,18 +188,21 @@ def test_every_module_says_what_it_is() -> None:
 def test_former_names_warn_and_work(old: str) -> None:
     arguments = {"pieces": ("kernels",), "prefetch": ({"kernels": None},), "model": ("dlprof",)}
     new = {"pieces": "registry.read_chunks", "prefetch": "registry.prefetch", "model": "View.model"}[old]
+    removal = "deprecated since version 1.0.0, and version 2.0.0 removes it"
     with tk.load(ROOT / "fixtures" / "train_amp.sqlite") as trace:
-        with pytest.warns(DeprecationWarning, match=f"^Trace.{old} is deprecated: use {new} in exporters instead$"):
+        with pytest.warns(DeprecationWarning, match=f"^Trace.{old} is {removal}: use {new} in exporters$"):
             getattr(trace, old)(*arguments[old])
         with pytest.raises(AttributeError, match="'Trace' object has no attribute 'nonesuch'"):
             trace.nonesuch  # noqa: B018
-        with pytest.warns(DeprecationWarning, match="^Trace.counts is deprecated: use Trace.count_all instead$"):
+        with pytest.warns(DeprecationWarning, match=f"^Trace.counts is {removal}: use Trace.count_all$"):
             assert trace.counts() == trace.count_all()
 
 
 def test_the_former_option_of_convert_warns_and_works(tmp_path: Path) -> None:
     source = ROOT / "fixtures" / "graph_node.sqlite"
-    with pytest.warns(DeprecationWarning, match="use source_format instead"):
+    with pytest.warns(
+        DeprecationWarning, match=r"^convert\(format=\) is deprecated .*: use convert\(source_format=\)$"
+    ):
         tk.convert(source, tmp_path / "old", to="parquet", format="nsys-sqlite")
     tk.convert(source, tmp_path / "new", to="parquet", source_format="nsys-sqlite")
     assert {p.name for p in (tmp_path / "old").iterdir()} == {p.name for p in (tmp_path / "new").iterdir()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from docs import support_matrix as support
 from tests.conftest import ALL
+from tests.test_every_format import FILES
 from tracekit import schemas
 from tracekit.readers.nsys_rep.container import NEWEST, OLDEST
 
@@ -77,6 +79,56 @@ def test_builds_lie_between_the_oldest_and_the_newest_known() -> None:
     assert all(OLDEST <= build[:2] <= NEWEST for build in builds)
     known = " to ".join(".".join(map(str, release)) for release in (OLDEST, NEWEST))
     assert f"tracekit supports reports of the builds {known} of nsys." in PAGE.read_text("utf-8")
+
+
+TESTED: list[dict[str, Any]] = json.loads(support.VERSIONS.read_text("utf-8"))
+
+
+@pytest.mark.thorough
+def test_the_versions_of_our_captures_are_up_to_date() -> None:
+    rows = support.list_versions(filter(None, map(support.read_origin, support.own_captures())), [])
+    stale = []
+    for row in rows:
+        (written,) = (w for w in TESTED if (w["format"], w["profiler"]) == (row["format"], row["profiler"]))
+        is_listed = all(set(row[key]) <= set(written[key]) for key in ("versions", "schemas"))
+        stale += [] if is_listed and row["fixtures"] == written["fixtures"] else [row["format"]]
+    assert stale == [], "run: python docs/support_matrix.py"
+    assert sum(row["fixtures"] for row in rows) == sum(row["fixtures"] for row in TESTED)
+
+
+@pytest.mark.many(4)
+@pytest.mark.parametrize("path", [paths[0] for paths in FILES.values()])
+def test_the_version_of_a_capture_is_listed(path: str) -> None:
+    origin = support.read_origin(support.FIXTURES / path)
+    assert origin is not None
+    name, profiler, version, schema = origin
+    (row,) = (row for row in TESTED if (row["format"], row["profiler"]) == (name, profiler))
+    assert row["fixtures"] > 0
+    assert version in ("", *row["versions"])
+    assert schema in ("", *row["schemas"])
+
+
+def test_every_format_that_profilers_write_was_tested() -> None:
+    assert {row["format"] for row in TESTED} == {*FILES, "dlprof-db"}
+
+
+def test_a_file_that_is_no_capture_has_no_origin() -> None:
+    assert support.read_origin(support.FIXTURES / "README.md") is None
+
+
+def test_rows_of_versions_are_merged_and_sorted() -> None:
+    fixtures = [("b", "tool", "2025.10", "1.0"), ("a", "tool", "", "")]
+    public = [("b", "tool", "2025.9", "1.0"), ("b", "tool", "2025.10", "")]
+    a = {"format": "a", "profiler": "tool", "versions": [], "schemas": [], "fixtures": 1, "public": 0}
+    b = {"format": "b", "profiler": "tool", "versions": ["2025.9", "2025.10"], "schemas": ["1.0"]}
+    assert support.list_versions(fixtures, public) == [a, b | {"fixtures": 1, "public": 2}]
+
+
+def test_only_names_and_numbers_are_told_of_public_captures_by_version() -> None:
+    programs = {*support.PROFILERS.values(), *support.STATED, *support.OTHER_PROFILER.values(), "any program"}
+    for row in TESTED:
+        assert row["profiler"] in programs
+        assert all(re.fullmatch(r"\d+(\.\d+)?", text) for key in ("versions", "schemas") for text in row[key])
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ else:  # hidden from type checkers, so that they report unknown attributes
         },
     )
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "Capture",
     "Envelope",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import warnings
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar, cast
 
 from tracekit import registry, schemas
@@ -32,6 +31,7 @@ from tracekit.registry.absence import Description
 from tracekit.registry.source import Source
 from tracekit.registry.tables import convert_names, count_rows, read_table, scan_table
 from tracekit.system.files import convert_file_url_to_path
+from tracekit.text.deprecations import DEPRECATIONS, warn_about_deprecation
 from tracekit.text.urls import is_url
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ CAPTURE = "capture"
 """Names the capture itself as the source of layers."""
 QUICK_BYTES = 1 << 27
 """Maximum size of a file whose rows are counted to describe it, because counting larger files may take seconds."""
-_MOVED = {"pieces": "registry.read_chunks", "prefetch": "registry.prefetch", "model": "View.model"}
-"""Deprecated methods of ``Trace`` that only exporters need, and what exporters use instead."""
 
 
 def load(
@@ -859,14 +857,11 @@ class Trace:
 
     def _get_deprecated_attribute(self, name: str) -> object:
         """Return an attribute under its former name, with a warning."""
-        if name == "counts":
-            warnings.warn("Trace.counts is deprecated: use Trace.count_all instead", DeprecationWarning, stacklevel=3)
-            return self.count_all
-        if name not in _MOVED:
+        if f"Trace.{name}" not in DEPRECATIONS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        warnings.warn(
-            f"Trace.{name} is deprecated: use {_MOVED[name]} in exporters instead", DeprecationWarning, stacklevel=3
-        )
+        warn_about_deprecation(f"Trace.{name}", stacklevel=3)
+        if name == "counts":
+            return self.count_all
         if name == "model":
             return self._view.model
         return functools.partial(tables.read_chunks if name == "pieces" else tables.prefetch, self._view.tables)
@@ -951,9 +946,7 @@ def convert(
         'tables'
     """
     if format is not None:
-        warnings.warn(
-            "the argument format of convert is deprecated: use source_format instead", DeprecationWarning, stacklevel=2
-        )
+        warn_about_deprecation("convert(format=)")
     with load(source, source_format or format) as trace:
         return trace.export(target, format=to, overwrite=overwrite)
 

@@ -1,9 +1,9 @@
-"""What programs rely on: the columns of all tables and results, and the fields of the envelope.
+"""What programs rely on: columns of tables and results, fields of the envelope, names, options, statuses and formats.
 
-``contract.json`` beside this module lists them. Columns and fields can be added at any time. If one is removed, or its
-type or unit changes, the version has to be raised first: ``schemas.SCHEMA_VERSION`` for columns, and
-``tracekit.answers.envelope.ENVELOPE_VERSION`` for fields. The answers of further commands can be added as well, because
-only programs that ask these commands receive them.
+``contract.json`` beside this module lists them. All of them can be added at any time. If one is removed or changed, the
+version has to be raised first: ``schemas.SCHEMA_VERSION`` for columns, ``tracekit.answers.envelope.ENVELOPE_VERSION``
+for fields, and ``tracekit.__version__`` for all else: its major version, or the minor one for the toolbox of plug-ins.
+The answers of further commands can be added as well, because only programs that ask these commands receive them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from schemas.generate import answer_schema
+import tracekit as tk
+from schemas.generate import answer_schema, interface
 from tracekit import schemas
 from tracekit.answers.envelope import ENVELOPE_VERSION
 from tracekit.registry import analyses
@@ -19,14 +20,20 @@ from tracekit.registry import analyses
 FILE = schemas.FOLDER / "generate" / "contract.json"
 _ANSWER = ("Envelope", "answer")
 _PARTS = {"columns": ("table_schema", "SCHEMA_VERSION"), "fields": ("schema", "ENVELOPE_VERSION")}
+_PARTS_OF_INTERFACE = {
+    "python": ("major_version", "the major version"),
+    "command_line": ("major_version", "the major version"),
+    "formats": ("major_version", "the major version"),
+    "toolbox": ("minor_version", "the minor version"),
+}
 
 
 class BrokenContractError(Exception):
-    """A column or field has changed, but its version has not been raised."""
+    """What programs rely on has changed, but its version has not been raised."""
 
 
 def build() -> dict[str, Any]:
-    """Return the versions, the type and unit of each column by table, and the type of each field by object."""
+    """Return the versions, and the description of each column, field, name, option, status and format by its owner."""
     tables = {name: schema for name, schema in schemas.tables().items() if name in _list_built_in_tables()}
     for kind in analyses.KINDS:
         for analysis in analyses.list_built_in_analyses(kind).values():
@@ -40,8 +47,14 @@ def build() -> dict[str, Any]:
         name: {field: _describe(schema) for field, schema in each["properties"].items()}
         for name, each in objects.items()
     }
-    versions = {"table_schema": schemas.SCHEMA_VERSION, "schema": ENVELOPE_VERSION}
-    return {**versions, "columns": columns, "fields": fields}
+    major, minor, *_ = tk.__version__.split(".")
+    versions = {
+        "table_schema": schemas.SCHEMA_VERSION,
+        "schema": ENVELOPE_VERSION,
+        "major_version": major,
+        "minor_version": f"{major}.{minor}",
+    }
+    return {**versions, "columns": columns, "fields": fields, **interface.build()}
 
 
 def _list_built_in_tables() -> set[str]:
@@ -66,6 +79,10 @@ def list_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
                 if now != kind and not ((owner, name) == _ANSWER and now is not None and _has_variants(now, kind)):
                     state = "is missing" if now is None else f"is {now}, but was {kind}"
                     changes.append(f"{owner}.{name} {state}: raise {constant}")
+    for part, (version, constant) in _PARTS_OF_INTERFACE.items():
+        if before[version] == after[version]:
+            breaks = interface.list_breaks(before[part], after[part])
+            changes += [f"{name} {state}: raise {constant}" for name, state in breaks]
     return changes
 
 

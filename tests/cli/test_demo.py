@@ -46,6 +46,9 @@ def test_the_readme_begins_with_the_question_of_its_readers() -> None:
     assert first == "Why is my run slow, in five minutes"
     assert second == "What it reads and writes"
     beginning = README.partition(f"## {second}")[0]
-    for text in ("tracekit diff ", "tracekit recipe ", "tracekit view ", "tk.stats(", "$ tracekit fixtures/"):
+    for text in ("tracekit diff ", "tracekit recipe ", "tracekit view ", "tk.stats(", "$ tracekit why fixtures/"):
         assert text in beginning
+    lines = README.splitlines()
+    first_table = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    assert first_table <= 80, "two screens before the tables"
     assert "| adbc-driver-manager |" not in README

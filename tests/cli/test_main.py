@@ -82,11 +82,11 @@ def test_every_verb_has_help_and_the_summary_of_the_list(run: Run, verb: str) ->
 
 
 def test_version(run: Run) -> None:
-    assert run("--version").text == "tracekit 0.1.0\n"
+    assert run("--version").text == "tracekit 1.0.0\n"
 
 
 def test_python_dash_m() -> None:
-    assert subprocess.check_output([*MODULE, "--version"], cwd=ROOT) == b"tracekit 0.1.0\n"
+    assert subprocess.check_output([*MODULE, "--version"], cwd=ROOT) == b"tracekit 1.0.0\n"
 
 
 @pytest.mark.parametrize(
