@@ -510,6 +510,34 @@ def test_kernels_of_other_runtimes(runtime: str, function: str, device_category:
     assert set(text_values(path, "api_calls", "api", "name")) == {(api, function)}
 
 
+@pytest.mark.parametrize(
+    ("category", "name", "activity", "vendor"),
+    [
+        ("xpu_runtime", "NVIDIA", "XPU", "Intel"),
+        ("mtia_runtime", "", "MTIA", "Meta"),
+        ("glow_runtime", "", "HPU", "Intel"),
+        ("musa_driver", "", "PrivateUse1", "Moore Threads"),
+        ("privateuse1_runtime", "", "PrivateUse1", None),
+        ("hip_runtime", "", None, None),
+        ("cuda_runtime", "NVIDIA H100", None, None),
+        ("cpu_op", "Intel(R) Data Center GPU Max 1550", "XPU", None),
+        ("cpu_op", "HL-225", "HPU", None),
+    ],
+)
+def test_hints_name_the_activity_of_the_device(
+    category: str, name: str, activity: str | None, vendor: str | None, tmp_path: Path
+) -> None:
+    events = [step(), event("cpu_op", "aten::mm", 1, 60, CPU), event(category, "f", 5, 10, CPU)]
+    document = json.loads(files.trace(events)) | {"deviceProperties": [{"id": 0, "name": name}]}
+    with tk.load(written(tmp_path, json.dumps(document))) as loaded:
+        info = loaded.info
+        sentences = [loaded.why().sentence]
+        sentences += [loaded.explain_missing_rows("cuda_gpu_kern_sum").sentence] * (category == "cpu_op")
+    assert (info.get("profiler_activity"), info.get("device_vendors")) == (activity, vendor)
+    for sentence in sentences:
+        assert f"activities=[ProfilerActivity.CPU, ProfilerActivity.{activity or 'CUDA'}]" in sentence
+
+
 def text_values(path: Path, table: str, *columns: str) -> list[tuple[Any, ...]]:
     with tk.load(path) as loaded:
         return loaded.frame(table, names="string").select(columns).collect().rows()

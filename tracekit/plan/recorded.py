@@ -14,6 +14,7 @@ from tracekit.registry.interface import Undecoded
 from tracekit.registry.tables import CachedTables, count_rows, read_chunks
 from tracekit.system import memory
 from tracekit.system.forks import check_polars_can_run
+from tracekit.text.makers import ACTIVITY
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -133,8 +134,16 @@ class RecordedTables(CachedTables):
     @property
     def tool(self) -> str:
         """The tool that recorded the capture, or an empty string if it is unknown."""
+        return self._get_info("tool")
+
+    @property
+    def activity(self) -> str:
+        """Name in ``ProfilerActivity`` of the devices of the capture, or an empty string for CUDA devices."""
+        return self._get_info(ACTIVITY)
+
+    def _get_info(self, name: str) -> str:
         rows = read_chunks(self, "capture_info", ["name", "value"]).to_pylist()
-        return next((row["value"] or "" for row in rows if row["name"] == "tool"), "")
+        return next((row["value"] or "" for row in rows if row["name"] == name), "")
 
     def can_contain(self, name: str) -> bool:
         """Return whether files in this format can contain rows of a table."""

@@ -245,7 +245,9 @@ class TraceView:
                 raise MissingTableError(e.message, path=self.path, hint=e.hint) from None
             missing = self.explain_missing_tables(analysis.tables)
             is_of_another_format = missing.state is absence.State.NOT_APPLICABLE
-            recording = absence.create_recording_hint(analysis.tables, self.plan.source.format, self.plan.source.tool)
+            recording = absence.create_recording_hint(
+                analysis.tables, self.plan.source.format, self.plan.source.tool, self.plan.source.activity
+            )
             hint = recording if is_of_another_format else missing.hint
             raise MissingTableError(f"{e.message}: {missing.reason}", path=self.path, hint=hint) from None
         return rows

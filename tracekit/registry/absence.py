@@ -156,6 +156,11 @@ class RecordedCapture(Protocol):
         """The tool that recorded the capture, or an empty string if it is unknown."""
         ...
 
+    @property
+    def activity(self) -> str:
+        """Name in ``ProfilerActivity`` of the devices of the capture, or an empty string for CUDA devices."""
+        ...
+
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of recorded rows of each table, by table name, without any selection."""
         ...
@@ -196,7 +201,7 @@ def explain_missing_rows(
     if not any(map(capture.can_contain, listed)) or not {*impossible}.isdisjoint(required):
         return Absence(State.NOT_APPLICABLE, _describe_format(capture, impossible))
     unrecorded = [table for table in empty if table not in impossible and not _was_recording(capture, table)]
-    hint = create_recording_hint(unrecorded, capture.format, capture.tool)
+    hint = create_recording_hint(unrecorded, capture.format, capture.tool, capture.activity)
     missing = unrecorded if len(empty) == len(listed) else [table for table in unrecorded if table in set(required)]
     if missing:
         return Absence(State.NOT_RECORDED, f"no {_join(missing)} {_choose_verb(missing)} recorded", hint)
@@ -281,19 +286,20 @@ def _convert_to_singular(plural: re.Match[str]) -> str:
     return "y" if plural[0] == "ies" else ""
 
 
-def find_recording_command(table: str, format_name: str, tool: str = "") -> str | None:
+def find_recording_command(table: str, format_name: str, tool: str = "", activity: str = "") -> str | None:
     """Return the command or function that records a table, as the profiler that wrote a capture offers it.
 
     Args:
         table: Name of the table.
         format_name: Format of the capture.
         tool: The tool that recorded the capture, if it is known. Other tools can write the same format.
+        activity: Name in ``ProfilerActivity`` of the devices of the capture, or "" for CUDA devices.
     """
     recorded_by = schemas.table(table).recorded_by
     profiler = _find_profiler(format_name, tool)
     if profiler is None or not (recorded_by or "").startswith("nsys"):
         return recorded_by
-    return str(profiler["tables"].get(table, profiler["default"]))
+    return schemas.get_command_of_profiler(profiler, table, activity)
 
 
 def _find_profiler(format_name: str, tool: str) -> Mapping[str, Any] | None:
@@ -310,9 +316,10 @@ def has_other_profiler(format_name: str, tool: str) -> bool:
     return profiler is not None and "kineto" not in profiler["formats"]
 
 
-def create_recording_hint(tables: Sequence[str], format_name: str, tool: str = "") -> str | None:
+def create_recording_hint(tables: Sequence[str], format_name: str, tool: str = "", activity: str = "") -> str | None:
     """Return a hint with the commands that record some tables. Extended forms of the same command are omitted."""
-    commands = list(dict.fromkeys(c for t in tables if (c := find_recording_command(t, format_name, tool)) is not None))
+    all_commands = (find_recording_command(table, format_name, tool, activity) for table in tables)
+    commands = list(dict.fromkeys(command for command in all_commands if command is not None))
     shortest = [c for c in commands if not any(c != other and c.startswith(f"{other} ") for other in commands)]
     noun = "it" if len(tables) == 1 and not tables[0].endswith("s") else "them"
     return f"record {noun} with {' or '.join(shortest)}" if shortest else None

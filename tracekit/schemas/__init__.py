@@ -447,6 +447,18 @@ def load_profilers() -> Sequence[Mapping[str, Any]]:
     return profilers
 
 
+def get_command_of_profiler(profiler: Mapping[str, Any], table: str, activity: str = "") -> str:
+    """Return the command or function with which a profiler records a table.
+
+    Args:
+        profiler: A profiler, as ``load_profilers`` returns it.
+        table: Name of the table.
+        activity: Name in ``ProfilerActivity`` of the devices of the capture, or "" for CUDA devices.
+    """
+    command = str(profiler["tables"].get(table, profiler["default"]))
+    return command.replace("ProfilerActivity.CUDA", f"ProfilerActivity.{activity}") if activity else command
+
+
 def _load_rules(file: str) -> Mapping[str, Any]:
     rules: Mapping[str, Any] = _load_compiled_schemas()["rules"][file]
     return rules

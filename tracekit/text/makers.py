@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 VENDORS = "device_vendors"
 """Name of the entry of ``capture_info`` with the makers of the GPUs, as the profiler names them."""
+ACTIVITY = "profiler_activity"
+"""Name of the entry of ``capture_info`` with the name in ``ProfilerActivity`` of devices that are not CUDA devices."""
 NVIDIA = "NVIDIA"
 MAKERS = {
     "AMD": r"\bAMD\b|Instinct|Radeon|\bgfx[0-9]|\bMI[0-9]{2,3}[AX]?\b",

@@ -257,9 +257,11 @@ def _describe_totals(totals: pl.DataFrame, rollup: Rollup) -> str:
 def _choose_recording(rollup: Rollup) -> str:
     """Return how the profiler that wrote a capture records GPU work."""
     domains = rollup.measures.ops.frames("nvtx_ranges").select("domain").unique().collect()["domain"].cast(pl.String)
+    frames = rollup.measures.ops.frames
     if domains.is_in(_DOMAINS_OF_PYTORCH).any():
-        return "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
-    return find_command(rollup.measures.ops.frames, "kernels", "nsys profile --trace=cuda,nvtx")
+        command = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+        return find_command(frames, "kernels", command, prefers_pytorch=True)
+    return find_command(frames, "kernels", "nsys profile --trace=cuda,nvtx")
 
 
 def _explain_compilation(rollup: Rollup) -> Why | None:

@@ -30,6 +30,7 @@ from tracekit.readers.kineto.event_tables import (
     EventCollector,
 )
 from tracekit.readers.kineto.keys import KEYS, Slot
+from tracekit.readers.kineto.labels import describe_devices
 from tracekit.readers.kineto.quotes import escape_quotes_in_names
 from tracekit.readers.kineto.rows import EventRows
 from tracekit.readers.kineto.tracks import Tracks
@@ -37,7 +38,7 @@ from tracekit.registry.interface import Capture, Undecoded
 from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -229,6 +230,7 @@ class KinetoCapture(Capture):
     ) -> None:
         self._path = path
         self.undecoded = dict(collector.undecoded)
+        self._device_categories = frozenset(collector.device_categories)
         self._uncategorized_marks = collector.uncategorized_marks
         exported = machine.is_tracekit_export(metadata)
         self._non_event_tables: dict[str, pa.Table] = {}
@@ -254,6 +256,10 @@ class KinetoCapture(Capture):
             )
             for category, count in self.undecoded.items()
         }
+
+    def list_device_categories(self) -> Collection[str]:
+        """Return how the categories of events begin that belong to a kind of device, such as ``xpu``."""
+        return self._device_categories
 
     def names(self) -> list[str]:
         """Return the names of the tables that may have rows, and of ``api_calls`` even if there are no calls."""
@@ -299,6 +305,9 @@ def _build_capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     metadata = machine.collect_capture_info_values(
         capture.metadata, capture.origin_ns, max((e for e in ends if e is not None), default=None)
     )
+    if not machine.is_tracekit_export(capture.metadata):
+        names = (row["name"] or "" for row in machine.build_device_rows(capture.metadata))
+        metadata |= describe_devices(capture.list_device_categories(), names)
     return [{"name": n, "value": v} for n, v in metadata.items()]
 
 

@@ -14,7 +14,7 @@ from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.json.scanner import NUMBER
 from tracekit.readers.kineto import repairs
 from tracekit.readers.kineto.keys import Slot
-from tracekit.readers.kineto.labels import RUNTIME_CATEGORY_PATTERN, map_strings
+from tracekit.readers.kineto.labels import DEVICE_CATEGORY_PATTERN, RUNTIME_CATEGORY_PATTERN, map_strings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,6 +171,7 @@ class EventCollector:
         untimed: Number of events that were skipped because their time or duration is missing or invalid.
         unplaced: Number of API calls and ranges whose process id or thread id is missing or not a number.
         counts: Number of rows by table.
+        device_categories: How the categories of events begin that belong to a kind of device, such as ``xpu``.
         track_names: Builder for the events that name processes and threads.
     """
 
@@ -186,6 +187,7 @@ class EventCollector:
         self.uncategorized_marks = 0
         self.untimed = self.unplaced = 0
         self.counts: Counter[str] = Counter()
+        self.device_categories: set[str] = set()
         self._exported = exported
         self._builders = {name: TableBuilder(_FEW_ROWS) for name in TABLE_MEMBERS}
         self.track_names = TableBuilder(_FEW_ROWS)
@@ -230,6 +232,7 @@ class EventCollector:
         The table is determined by the category and the phase that the PyTorch profiler writes.
         """
         categories = cells.find_string_indices(Slot.CATEGORY, _CATEGORIES)
+        self.device_categories |= _find_device_categories(cells, phases)
         tables = np.where(_compute_runtime_mask(cells), _API_CALLS, _CATEGORY_TABLE_INDEXES[categories])
         commands = cells.find_string_indices(Slot.CATEGORY, _COMMANDS) >= 0
         if commands.any():
@@ -306,6 +309,14 @@ def _read_ids_of_profiler_events(
 def _read_prefixed_ids(cells: JsonCells, rows: Int64Array) -> pa.DictionaryArray:
     """Return the process id of each event if it consists of a number and the label of a rank, and null otherwise."""
     return map_strings(cells.get_member_strings(Slot.PID, rows), lambda t: t if repairs.parse_prefixed_id(t) else None)
+
+
+def _find_device_categories(cells: JsonCells, phases: Int64Array) -> set[str]:
+    """Return how the categories of events begin that belong to a kind of device, such as ``xpu``."""
+    codes = np.unique(cells.get_string_codes(Slot.CATEGORY)[phases == _SLICE])
+    names = cells.dictionary_strings.take(pa.array(codes[codes >= 0]))
+    devices = pc.struct_field(pc.extract_regex(names, DEVICE_CATEGORY_PATTERN), "device")
+    return {*pc.unique(devices.drop_null()).to_pylist()}
 
 
 def _compute_runtime_mask(cells: JsonCells) -> np.ndarray:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tracekit.readers.common import columns as col
+from tracekit.text.makers import ACTIVITY, VENDORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 RUNTIME_CATEGORY_PATTERN = r"^[a-z0-9]{1,40}_(?:runtime|driver)$"
 """Matches the categories of the calls of a runtime or driver, such as ``cuda_runtime`` and ``xpu_driver``."""
@@ -19,6 +20,18 @@ _RUNTIMES = {
     "glow": "Glow",
     "privateuse1": "PrivateUse1",
 }
+DEVICE_CATEGORY_PATTERN = r"^(?P<device>xpu|mtia|hpu|glow|musa|privateuse1)_"
+"""Matches the categories of events of a kind of device that is not a CUDA device."""
+_DEVICES = {
+    "xpu": ("XPU", "Intel"),
+    "mtia": ("MTIA", "Meta"),
+    "hpu": ("HPU", "Intel"),
+    "glow": ("HPU", "Intel"),
+    "musa": ("PrivateUse1", "Moore Threads"),
+    "privateuse1": ("PrivateUse1", None),
+}
+"""Name in ``ProfilerActivity`` and maker of the devices whose categories begin with a word."""
+_NAMES_OF_DEVICES = {"HPU": r"Gaudi|\bHL-[0-9]", "XPU": r"Intel|Data Center GPU Max", "MTIA": r"\bMTIA\b"}
 _MEMCPY = re.compile(r"Memcpy (\w{1,100})(?: \((.{1,100}) -> (.{1,100})\))?")
 _MEMSET = re.compile(r"Memset \((?:(\d{1,18}) -> )?(.+)\)")
 _DIRECTION = re.compile(r"([HDAPM])(?:to|2)([HDAPM])|(HOST|DEVICE)_TO_(HOST|DEVICE)")
@@ -114,6 +127,24 @@ def convert_to_nsys_sync_type(kind: str) -> str:
 def find_nsys_overhead_type(name: str) -> str | None:
     """Return the kind of an overhead as nsys names it, or None if nsys does not distinguish this kind."""
     return _OVERHEAD_TYPES.get(name)
+
+
+def describe_devices(categories: Iterable[str], names: Iterable[str]) -> dict[str, str]:
+    """Return the entries of ``capture_info`` about the devices of a trace, unless they are GPUs of NVIDIA or AMD.
+
+    Args:
+        categories: How the categories of events begin that belong to a kind of device, such as ``xpu``.
+        names: Names of the devices.
+
+    Returns:
+        ``profiler_activity``, which is the name in ``ProfilerActivity``, and ``device_vendors``, if they are known.
+    """
+    for category in sorted(categories):
+        activity, maker = _DEVICES[category]
+        return {ACTIVITY: activity} | ({VENDORS: maker} if maker else {})
+    text = "\n".join(names)
+    activities = [activity for activity, pattern in _NAMES_OF_DEVICES.items() if re.search(pattern, text)]
+    return {ACTIVITY: activities[0]} if activities else {}
 
 
 def find_api_of_category(category: str) -> str:
