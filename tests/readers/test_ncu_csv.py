@@ -681,3 +681,22 @@ def test_it_is_a_built_in() -> None:
 def test_numbers_of_a_file_are_exact_decimals() -> None:
     assert number("5.376000", "Kbyte") == Decimal(5376)
     assert metrics(FOLDER / "ncu_raw.csv").filter(metric="dram__bytes.sum")["value"][0] == 5376.0
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        (bytes(300), "the file ends with zeros, as after an interrupted copy, so rows may be missing"),
+        (b"0,1,gemm,1,2", "the last row does not end with a line break, so its last value may be truncated"),
+        (b"a message of the program", None),
+        (b'"0","1","gemm","1","2"', None),
+        (b"\n", None),
+    ],
+)
+def test_the_end_of_a_file_shows_whether_it_is_truncated(end: bytes, text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes((FOLDER / "ncu_details.csv").read_bytes() + end)
+    assert frame.describe_damaged_end(path) == text
+    if text is not None:
+        with pytest.warns(TracekitWarning, match=text):
+            tk.load(path).close()

@@ -28,6 +28,7 @@ KEYS = {
     "threads": "thread_id",
 }
 """A column by which rows of both exports are matched."""
+pytestmark = pytest.mark.filterwarnings("ignore:.*does not end with the names of threads")
 WHOLE = ("kernels", "memcpys", "memsets", "syncs", "overheads", "nvtx_ranges", "nvtx_marks", "diagnostics")
 """Tables that the shortened fixture contains whole."""
 
@@ -115,6 +116,33 @@ def test_damaged_lines_are_errors(line: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / "damaged.json"
     path.write_text('{"data":["x"]}\n' + line + "\n")
     with pytest.raises(CorruptTraceError, match=f"in the lines from 1 on: .*({text})"):
+        tk.load(path)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("lines", [1, 2, 100])
+def test_an_export_that_ends_after_a_line_may_be_truncated(lines: int, tmp_path: Path) -> None:
+    path = tmp_path / "short.json"
+    path.write_bytes(b"".join(EXPORT.read_bytes().splitlines(keepends=True)[:lines]))
+    with pytest.warns(TracekitWarning, match="does not end with the names of threads, so it may be truncated"):
+        tk.load(path).close()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("change", [b"", b"\n\n", b"\r\n"])
+def test_a_whole_export_is_read_without_a_warning(change: bytes, tmp_path: Path) -> None:
+    """Also with a byte order mark, without a line break at its end, and with other line breaks."""
+    path, data = tmp_path / "whole.json", EXPORT.read_bytes().strip()
+    path.write_bytes(b"\xef\xbb\xbf" + (data.replace(b"\n", change) if change == b"\r\n" else data + change))
+    for name in ("kernels", "nvtx_ranges", "threads"):
+        assert frame(path, name).equals(frame(EXPORT, name))
+
+
+def test_two_exports_in_a_file_are_an_error(tmp_path: Path) -> None:
+    """The ids of strings begin at 0 in each of them."""
+    path = tmp_path / "twice.json"
+    path.write_bytes(EXPORT.read_bytes() * 2)
+    with pytest.raises(CorruptTraceError, match="the file consists of several exports: split it"):
         tk.load(path)
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.helpers import count_undecoded
-from tracekit.errors import CorruptTraceError, UnknownFormatError
+from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures" / "nvprof_csv"
@@ -138,6 +138,7 @@ def test_output_that_is_not_csv_is_named(tmp_path: Path) -> None:
     assert "nvprof --csv" in str(error.value)
 
 
+@pytest.mark.filterwarnings("ignore:.*so its name may be truncated")
 def test_the_public_summary_is_read() -> None:
     path = CORPUS / "jazzTheJackRabbit__epic-flow-cuda" / "nvprof.csv"
     if not path.exists():
@@ -224,3 +225,33 @@ def test_units_differ_by_column_and_table(tmp_path: Path) -> None:
     kernels = frame(save(tmp_path / "a.csv", *lines), "kernels")
     spans = [(3, 4), (2000, 3000), (4000, 5000), (1_000_000_001, 1_000_000_008)]
     assert kernels.select("start_ns", "end_ns").rows() == spans
+
+
+def test_the_last_row_of_a_summary_may_be_truncated(tmp_path: Path) -> None:
+    """A quote ends it. Without quotes, its name can end anywhere."""
+    path, lines = (
+        tmp_path / "a.csv",
+        ["==1== Profiling result:", "Time(%),Time,Calls,Avg,Min,Max,Name", "%,ms,,us,us,us,"],
+    )
+    path.write_text("\n".join([*lines, "9,1,2,3,4,5,void f(i"]))
+    with pytest.warns(TracekitWarning, match="the last row does not end with a line break, so its name may be"):
+        assert frame(path, "activity_totals")["name"].to_list() == ["void f(i"]
+    path.write_bytes(SUMMARY.read_bytes().rstrip())
+    assert frame(path, "activity_totals").equals(frame(SUMMARY, "activity_totals"))
+
+
+@pytest.mark.parametrize("path", [TRACES, SUMMARY])
+def test_zeros_are_damage(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "a.csv"
+    copy.write_bytes(path.read_bytes() + bytes(512) + b"\n")
+    with pytest.raises(CorruptTraceError, match="contains zeros, as after an interrupted copy"):
+        tk.load(copy)
+
+
+def test_calls_without_times_are_counted(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "a.csv", "==7== Profiling result:", '"Start","Duration","Name"', "ms,us,", ',2,"f"', '1,2,"g"'
+    )
+    assert frame(path, "api_calls")["name"].to_list() == ["g"]
+    with tk.load(path) as trace:
+        assert count_undecoded(trace.undecoded) == {"API calls without times": 1}

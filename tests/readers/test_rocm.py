@@ -555,7 +555,29 @@ def test_a_truncated_csv_file_is_an_error(end: str, tmp_path: Path) -> None:
     with pytest.raises(CorruptTraceError, match="the file is truncated: its last row has"):
         tk.load(path)
     path.write_text("\n".join([HEADER, *KERNELS[:3]]))
-    assert len(rows(path, "kernels", "name")) == 3
+    with pytest.warns(tk.errors.TracekitWarning, match="so its last value may be truncated"):
+        assert len(rows(path, "kernels", "name")) == 3
+
+
+def test_a_truncated_list_of_agents_is_an_error(tmp_path: Path) -> None:
+    folder = shutil.copytree(CSV, tmp_path / "csv")
+    agents = folder / "4242_agent_info.csv"
+    agents.write_bytes(agents.read_bytes()[:-40])
+    with pytest.raises(CorruptTraceError, match="the file is truncated: its last row has"):
+        tk.load(folder)
+
+
+def test_members_of_nested_objects_are_not_those_of_the_object(tmp_path: Path) -> None:
+    """Of two members with the same name, the one of the outer object is read."""
+    document = json.loads(JSON.read_bytes())
+    for tool in document["rocprofiler-sdk-tool"]:
+        for record in tool["buffer_records"]["kernel_dispatch"]:
+            inner = {"external": {"internal": 7, "value": {"internal": 8}}}
+            record["correlation_id"] = inner | record["correlation_id"] | {"ancestor": {"internal": 9}}
+    path = tmp_path / "nested_results.json"
+    document["rocprofiler-sdk-tool"][0]["buffer_records"]["kernel_dispatch"][0]["correlation_id"].pop("external")
+    path.write_text(json.dumps(document))
+    assert rows(path, "kernels", "correlation_id", "name") == rows(JSON, "kernels", "correlation_id", "name")
 
 
 def test_counters_of_several_processes_and_values_that_are_no_numbers(tmp_path: Path) -> None:

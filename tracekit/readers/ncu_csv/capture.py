@@ -196,6 +196,8 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
     if not rows.runs and "session" not in pages:
         raise create_no_rows_error(source.path, pages, rows, messages)
     _warn_about_skipped_content(source.path, pages, rows, messages)
+    if (damage := frame.describe_damaged_end(source.path)) is not None:
+        warn(damage, path=source.path)
     pages.pop("source", None)
     return build_tables(rows, session, pages)
 

@@ -67,6 +67,7 @@ BLOCK_BYTES = 1 << 24
 WINDOW = 1 << 18
 MAX_LINE_BYTES = 1 << 26
 MAX_RECORD_LINES = 1000
+_TAIL_BYTES, _MIN_SEPARATORS = 1 << 16, 4
 MIN_HEADER_BYTES = len('"Address","')
 NEWLINE = "\x1e"
 """The character that replaces newlines inside cells, so that each row is one line."""
@@ -363,6 +364,32 @@ def iterate_blocks(path: Path) -> Iterator[bytes]:
         raise TracekitError(f"the file cannot be read: {e.strerror or e}", path=path, hint="copy the file again") from e
     if rest:
         yield _normalize_block(rest + b"\n")
+
+
+def describe_damaged_end(path: Path) -> str | None:
+    """Return why the end of a file shows that it is truncated, or None if it is not.
+
+    ncu ends each row with a quote and a line break. A row without both, whose cells another program saved without
+    quotes, may end anywhere in its last cell.
+
+    Raises:
+        TracekitError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            line = file.read(_TAIL_BYTES).replace(b"\r", b"\n").rpartition(b"\n")[2]
+    except OSError as e:
+        raise TracekitError(f"the file cannot be read: {e.strerror or e}", path=path, hint="copy the file again") from e
+    if is_utf16 or not line:
+        return None
+    if line.endswith(b"\0"):
+        return "the file ends with zeros, as after an interrupted copy, so rows may be missing"
+    is_row = max(line.count(separator) for separator in (b",", b";", b"\t", b"|")) >= _MIN_SEPARATORS
+    if is_row and not line.rstrip().endswith((b'"', b"'")):
+        return "the last row does not end with a line break, so its last value may be truncated"
+    return None
 
 
 def _create_utf8_converter(head: bytes) -> Callable[[bytes], bytes]:

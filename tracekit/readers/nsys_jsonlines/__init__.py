@@ -6,6 +6,7 @@ not contain GPUs, contexts, streams and properties of the machine.
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ _FIRST_LINE = re.compile(rb'\{"data":\[(?:"|\])|\{"Type":\d{1,9},"\w{1,60}Event"
 
 def sniff(source: Source) -> bool:
     """Return whether a file begins with the strings or the first event of a JSON export."""
-    return _FIRST_LINE.match(source.head) is not None
+    return _FIRST_LINE.match(source.head.removeprefix(codecs.BOM_UTF8)) is not None
 
 
 def open_export(source: Source) -> Capture:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 import re
@@ -12,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.errors import CorruptTraceError
+from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.common.budget import CELL_BYTES, Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.nsys_jsonlines import events
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 EXPORT_AGAIN = "export it again: nsys export --type json REPORT"
 _CHUNK_BYTES, _CHUNK_LINES = 4 << 20, 1 << 14
 _DATA = re.compile(rb'^\{"data":.*$', re.MULTILINE)
-_DATA_START = b'{"data":'
+_DATA_START, _STRINGS = b'{"data":', b'{"data":["'
 _COUNTED = ("TraceProcessEvent", "CudaEvent")
 """Members whose events are counted by class if they are not read."""
 _STRINGS_START = re.compile(rb'\{"data":\[(?:"|\])')
@@ -55,6 +56,8 @@ def read_tables(source: Source) -> LineTables:
                 what = f"in the lines from {number:,} on: {str(e).partition(chr(10))[0][:200]}"
                 raise CorruptTraceError(what, path=source.path, hint=EXPORT_AGAIN) from e
             number += chunk.count(b"\n")
+        if not builder.ends_with_threads:
+            warn("the file does not end with the names of threads, so it may be truncated", path=source.path)
         return LineTables(source.path, EXPORT_AGAIN, builder.finish(), builder.undecoded)
 
 
@@ -64,7 +67,7 @@ def _read_chunks(file: InputFile) -> Iterator[bytes]:
     while start < file.size:
         part = file.read(start, min(max(_CHUNK_BYTES, len(rest)), file.size - start))
         start += len(part)
-        rest += part
+        rest += part.removeprefix(codecs.BOM_UTF8) if start == len(part) else part
         whole = len(rest) if start == file.size else rest.rfind(b"\n") + 1
         ends = np.flatnonzero(np.frombuffer(rest, np.uint8, whole) == ord("\n"))[_CHUNK_LINES - 1 :: _CHUNK_LINES] + 1
         bounds = [0, *ends.tolist(), whole]
@@ -77,9 +80,12 @@ class _TablesBuilder:
 
     Attributes:
         undecoded: Number of events that are in no source table, by kind.
+        ends_with_threads: Whether the last line contains names of threads, and no events or strings follow it.
     """
 
     def __init__(self, budget: Budget) -> None:
+        self.ends_with_threads = False
+        self._has_strings = False
         self.undecoded: Counter[str] = Counter()
         self._budget = budget
         self._batches: dict[str, list[pa.Table]] = {}
@@ -91,7 +97,10 @@ class _TablesBuilder:
             PolarsError: The lines are not valid.
             Damage: The rows exceed the budget.
         """
-        lines = chunk
+        lines, is_first = chunk, not (self._has_strings or self._batches or self.undecoded)
+        if chunk.strip():
+            last = chunk.rstrip().rpartition(b"\n")[2]
+            self.ends_with_threads = last.startswith(_DATA_START) and not (is_first and last == chunk.strip())
         if _DATA_START in chunk:
             self._append_data(_DATA.findall(chunk))
             lines = _DATA.sub(b"", chunk)
@@ -133,6 +142,9 @@ class _TablesBuilder:
     def _append_data(self, lines: list[bytes]) -> None:
         """Add the strings of the first line and the names of threads of the last line."""
         strings = [line for line in lines if _STRINGS_START.match(line)]
+        if self._has_strings + sum(line.startswith(_STRINGS) for line in strings) > 1:
+            raise Damage("a second line contains strings, so the file consists of several exports: split it")
+        self._has_strings |= any(line.startswith(_STRINGS) for line in strings)
         if strings:
             values = _parse_data(strings, events.STRINGS)
             before = sum(batch.num_rows for batch in self._batches.get("StringIds", []))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.errors import CorruptTraceError
+from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.encodings import convert_to_utf8
@@ -110,6 +110,8 @@ class PrintedCapture(FrameCapture):
         self._undecoded: Counter[str] = Counter()
         self._devices: dict[str, int] = {}
         parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_KEYS, "activity_totals")}
+        if not content.endswith((b"\n", b'"')):
+            warn("the last row does not end with a line break, so its name may be truncated", path=path)
         for table in _split_tables(content, budget, self._undecoded):
             if "Time(%)" in table.columns:
                 parts["activity_totals"].append(_build_totals(table))
@@ -117,7 +119,9 @@ class PrintedCapture(FrameCapture):
                 for name, frame in self._build_activities(table).items():
                     parts[name].append(frame)
             else:
-                parts["api_calls"].append(_build_calls(table))
+                calls = _build_calls(table)
+                self._undecoded["API calls without times"] += table.rows.height - calls.height
+                parts["api_calls"].append(calls)
         self._tables = {name: _number_rows(name, frames) for name, frames in parts.items()}
         ends = [t["end_ns"].max() for name, t in self._tables.items() if name in _KEYS and t.height]
         devices = {"device_id": self._devices.values(), "name": [n.rpartition(" (")[0] or n for n in self._devices]}
@@ -166,6 +170,8 @@ def _split_tables(content: bytes, budget: Budget, undecoded: Counter[str]) -> It
     headers = list(HEADER.finditer(content))
     if headers and b"Time(%)" not in headers[-1][0] and not content.endswith(b"\n"):
         raise Damage("the last row does not end with a line break, so it is truncated")
+    if headers and b"\0" in content[headers[0].start() :]:
+        raise Damage("it contains zeros, as after an interrupted copy")
     if len(headers) > _MAX_TABLES:
         raise Damage(f"the file has more than {_MAX_TABLES} tables")
     previous, process = 0, None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.errors import CorruptTraceError, UnknownFormatError, get_first_line_of_message
+from tracekit.errors import CorruptTraceError, UnknownFormatError, get_first_line_of_message, warn
 from tracekit.readers.rocm import tables
 from tracekit.readers.rocm.agents import build_devices
 from tracekit.readers.rocm.csv_files import list_files
@@ -217,6 +217,8 @@ def read_rows(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
 def check_last_row(path: Path, column_count: int) -> None:
     """Check that the last row of a CSV file that does not end with a line break has a value for each column.
 
+    Its last value may be truncated, which is a warning, unless it ends with a quote.
+
     Raises:
         CorruptTraceError: It has fewer values, so that the file is truncated.
     """
@@ -229,6 +231,8 @@ def check_last_row(path: Path, column_count: int) -> None:
     if len(cells) < column_count or line.count('"') % 2:
         what = f"the file is truncated: its last row has {len(cells)} of {column_count} values"
         raise CorruptTraceError(what, path=path, hint=HINT)
+    if not line.endswith('"'):
+        warn("the last row does not end with a line break, so its last value may be truncated", path=path)
 
 
 def read_header(path: Path) -> list[str]:
@@ -245,8 +249,9 @@ def read_header(path: Path) -> list[str]:
 
 def read_agents(path: Path) -> pl.DataFrame:
     """Return the agents in a file, with the names of their values in ``rocprofiler_agent_t``."""
-    texts = {"Agent_Type", "Name", "Vendor_Name", "Product_Name", "Model_Name"}
-    types = {name: pl.String if name in texts else pl.Int64 for name in read_header(path)}
+    texts, names = {"Agent_Type", "Name", "Vendor_Name", "Product_Name", "Model_Name"}, read_header(path)
+    check_last_row(path, len(names))
+    types = {name: pl.String if name in texts else pl.Int64 for name in names}
     try:
         agents = pl.read_csv(path, schema_overrides=types, ignore_errors=True)
         return agents.select(pl.all().name.to_lowercase())

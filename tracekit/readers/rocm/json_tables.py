@@ -84,6 +84,8 @@ _RENAMED = {
     **{f"{name}_id.handle": f"{name}_id" for name in ("agent", "queue", "stream", "src_agent", "dst_agent")},
     "formatted_kernel_name": "display_name",
 }
+_OTHER_MEMBERS = r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*?"
+"""Matches the members of an object that precede another one. They may contain objects."""
 _LAYOUT = DocumentFormat("", "records", HINT, (_PROCESS_ID,))
 
 
@@ -111,8 +113,8 @@ def _find_places() -> tuple[dict[tuple[int, str], int], dict[tuple[str, ...], li
         for text in fields:
             first, *rest = text.strip(">$").split(".")
             slot = keys.setdefault((int(text.startswith(">")), first), len(keys) - 1)
-            inner = r"\s*:\s*\{[^{}]*".join(f'"{re.escape(name)}"' for name in rest) if rest else ""
-            pattern = rf"{inner}\s*:\s*(-?\d{{1,20}})\b" if rest else None
+            inner = r"\s*:\s*".join(rf'\{{{_OTHER_MEMBERS}"{re.escape(name)}"' for name in rest)
+            pattern = rf"^\s*{inner}\s*:\s*(-?\d{{1,20}})\b" if rest else None
             name = text.strip(">$").removeprefix("dispatch_info.")
             places.setdefault((_TOOL, *path), []).append(FieldPlace(slot, name, pattern, text.endswith("$")))
     return keys, places
