@@ -65,9 +65,9 @@ portable: export PYTHONDONTWRITEBYTECODE =
 portable: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.portable $(PORTABLE)
 
-PORTABLE := tests/system/platform tests/test_every_format.py tests/cli/test_convert.py tests/cli/test_printing.py \
-	tests/plan/test_cache.py tests/readers/test_spilling.py tests/sets/test_engines.py tests/core/test_correlate.py \
-	tests/watching/test_outputs.py
+PORTABLE := tests/system/platform/test_other_systems.py tests/test_every_format.py tests/cli/test_convert.py \
+	tests/cli/test_printing.py tests/plan/test_cache.py tests/readers/test_spilling.py tests/sets/test_engines.py \
+	tests/core/test_correlate.py tests/watching/test_outputs.py
 
 # The lowest declared version of each dependency, no pandas, and the tests that read and write every format.
 lowest: $(LOWEST)/.ready

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import types
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracekit.system.platform import locks, modules, open_files, renames, windows
 
 FUNCTIONS = (
-    *("pread", "preadv", "posix_fallocate", "geteuid", "getuid", "killpg", "getpgrp", "sysconf", "sched_getaffinity"),
+    *("pread", "preadv", "posix_fallocate", "geteuid", "killpg", "getpgrp", "sysconf", "sched_getaffinity"),
     *("register_at_fork", "fork", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "link"),
 )
 """Functions and flags of ``os`` that Windows lacks, as far as tracekit uses them on Linux.
@@ -79,13 +79,16 @@ class Kernel32:
 
 
 def install_windows(
-    set_attribute: Callable[[Any, str, Any], object], delete_attribute: Callable[[Any, str], object]
+    set_attribute: Callable[[Any, str, Any], object],
+    delete_attribute: Callable[[Any, str], object],
+    signals: Sequence[str] = SIGNALS,
 ) -> Kernel32:
     """Replace the modules and functions of Linux by those of Windows, and return the library of Windows.
 
     Args:
         set_attribute: Function that sets an attribute, such as that of ``monkeypatch``.
         delete_attribute: Function that deletes an attribute.
+        signals: Names of the signals that are missing. Python itself needs SIGKILL to end processes on Linux.
     """
     kernel = Kernel32()
     msvcrt = types.ModuleType("msvcrt")
@@ -101,7 +104,7 @@ def install_windows(
     set_attribute(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)
     for name in FUNCTIONS:
         delete_attribute(os, name)
-    for name in SIGNALS:
+    for name in signals:
         delete_attribute(signal, name)
     return kernel
 
