@@ -409,15 +409,14 @@ def test_compilation_without_gpu_work() -> None:
     json.dumps(answer.to_dict())
 
 
-def loading(share: float, count: int) -> Program:
+def loading(share: float, count: int, loader: str = "_SingleProcessDataLoaderIter") -> Program:
     """A capture of a training on the CPU, whose data loader takes a share of each step."""
     program = Program()
     for number in range(count):
         start, middle = number * MS, number * MS + int(share * MS)
         program.range(f"ProfilerStep#{number}", start, start + MS, domain="user_annotation")
         if share:
-            loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-            program.range(loader, start, middle, domain="user_annotation")
+            program.range(f"enumerate(DataLoader)#{loader}.__next__", start, middle, domain="user_annotation")
         program.range("aten::add", middle, start + MS, domain="cpu_op")
     return program
 
@@ -433,6 +432,14 @@ def test_data_loading_without_gpu_work() -> None:
     assert cause.change == causes.get_change("data_loading", "pytorch")
     assert (cause.evidence.count, cause.evidence.total_ns) == (5, 2 * MS)
     json.dumps(answer.to_dict())
+
+
+def test_a_data_loader_with_workers_needs_no_workers() -> None:
+    (cause,) = loading(0.4, 5, "_MultiProcessingDataLoaderIter").diagnose().causes
+    assert (cause.cause, cause.change) == ("data_loading", causes.get_change("more_workers", "pytorch"))
+    with tk.load(FIXTURES / "tutorial" / "after.pt.trace.json.gz") as trace:
+        (cause,) = (c for c in trace.why().causes if c.cause == "data_loading")
+    assert cause.change == causes.get_change("more_workers", "pytorch")
 
 
 @pytest.mark.parametrize(("share", "count"), [(0, 5), (0.01, 5), (0.4, 2)])

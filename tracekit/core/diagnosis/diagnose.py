@@ -34,6 +34,7 @@ from tracekit.core.diagnosis.answer import (
     Why,
 )
 from tracekit.core.diagnosis.causes.communication import find_transfer_times
+from tracekit.core.diagnosis.causes.host import choose_change_of_loading
 from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.cures import Cure, find_stalls, predict_savings
 from tracekit.core.diagnosis.events import JoinedResults, find_framework
@@ -331,7 +332,7 @@ def _explain_data_loading(rollup: Rollup) -> Why | None:
             longest["end_ns"],
         ),
         rows=(),
-        change=causes.get_change("data_loading", framework),
+        change=causes.get_change(choose_change_of_loading(rollup.measures.ops.frames), framework),
         check=causes.get_check("data_loading"),
         saving=Saving(0.0, share / 2, share),
         after=share / 2,

@@ -9,6 +9,9 @@ CHANGES: dict[str, dict[str, str]] = {
         "tensorflow": "add dataset.map(..., num_parallel_calls=AUTOTUNE).prefetch(AUTOTUNE)",
         "any": "load and prepare data in other threads or processes, at least one step ahead",
     },
+    "more_workers": {
+        "any": "let the worker processes keep up: use more of them, a larger prefetch_factor, or less work per item",
+    },
     "cpu_work": {
         "any": "move this work to another thread or process, do it before the loop, or do it on the GPU",
     },

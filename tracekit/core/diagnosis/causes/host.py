@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tracekit.core.correlate import Frames
     from tracekit.core.diagnosis.inspection import Inspection
 
     Int64s = npt.NDArray[np.int64]
@@ -401,6 +402,14 @@ def _is_result(inspection: Inspection, pauses: Int64s, label: str) -> bool:
     return not saves and writes < _WRITING_SHARE * int(model.items.duration[pauses].sum())
 
 
+def choose_change_of_loading(frames: Frames) -> str:
+    """Return the name of the change for slow data loading: another one if the data loader has workers already."""
+    names = frames("nvtx_ranges").select(pl.col("name").unique()).collect()["name"].cast(pl.String)
+    return (
+        "more_workers" if names.str.contains("_MultiProcessingDataLoaderIter", literal=True).any() else "data_loading"
+    )
+
+
 def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data: bool = False) -> Cure:
     """Return the cure of work on the CPU that makes no API calls."""
     items = inspection.model.items
@@ -415,6 +424,8 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     else:
         cause = "cpu_work"
     cure = Cure(cause, label)
+    if cause == "data_loading":
+        cure.change = choose_change_of_loading(inspection.model.events.frames)
     cure.example = inspection.show_item(rows)
     cure.items = [(inspection.claims.take_items(rows), _HOST_STAYS)]
     tail = inspection.find_pauses_near(rows, (-1, 1), LONG_NS)
