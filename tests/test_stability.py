@@ -118,6 +118,10 @@ MAJOR, MINOR = ": raise the major version", ": raise the minor version"
             f"tracekit.registry.interface.Reader(): sniff is missing{MAJOR}",
         ),
         (
+            put("", "python", "tracekit.registry.tables.Tables", "abstract sort"),
+            f"tracekit.registry.tables.Tables: abstract sort is a new method that plug-ins have to implement{MAJOR}",
+        ),
+        (
             remove("toolbox", "tracekit.readers.common.tries.Trie"),
             f"tracekit.readers.common.tries.Trie is missing{MINOR}",
         ),
@@ -143,6 +147,7 @@ def test_a_removal_or_a_changed_signature_breaks_the_contract(
         put("value", "command_line", "tracekit why", "--new"),
         put("one of other, nsys, pytorch", "command_line", "tracekit check", "--profiler"),
         put("suffix", "formats", "write csv", ".txt"),
+        remove("python", "tracekit.registry.tables.Tables", "abstract count_many"),
     ],
 )
 def test_an_addition_keeps_the_contract(change: Callable[[dict[str, Any]], None]) -> None:

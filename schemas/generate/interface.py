@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 PAGE_OF_PYTHON, PAGE_OF_PLUG_INS = ROOT / "docs" / "api.md", ROOT / "docs" / "plugins.md"
 INTERFACE = ("tracekit.registry", "tracekit.errors", "tracekit.schemas")
 """Modules of the page on plug-ins, and those in them, that are promised as the Python interface is."""
-KEYWORD, CHOICES, RESULT = "keyword", "one of ", "return"
+KEYWORD, CHOICES, RESULT, ABSTRACT = "keyword", "one of ", "return", "abstract "
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple, frozenset)
 
 
@@ -87,6 +87,7 @@ def _describe_class(name: str, owner: type, *, has_constructor: bool) -> Members
     """Return the bases, the fields, the properties and the methods of a class, and those of its constructor."""
     bases = [b.__name__ for b in owner.__mro__[1:] if issubclass(b, (Exception, tuple, tk.Capture))]
     members: Members = {name: {f"base {b}": "" for b in bases}}
+    members[name] |= {f"{ABSTRACT}{method}": "" for method in sorted(getattr(owner, "__abstractmethods__", ()))}
     if issubclass(owner, enum.Enum):
         members[name] |= {member.name: repr(member.value) for member in owner}
         return members
@@ -200,6 +201,8 @@ def list_breaks(before: Members, after: Mapping[str, Mapping[str, str]]) -> Iter
             continue
         for name, old in members.items():
             new = after[owner].get(name)
+            if new is None and name.startswith(ABSTRACT):
+                continue
             if new is None:
                 yield f"{owner}: {name}", "is missing"
             elif not is_compatible(old, new):
@@ -207,6 +210,8 @@ def list_breaks(before: Members, after: Mapping[str, Mapping[str, str]]) -> Iter
         for name in after[owner].keys() - members.keys():
             if _is_required(after[owner][name]):
                 yield f"{owner}: {name}", "is a new parameter without a default value"
+            if name.startswith(ABSTRACT):
+                yield f"{owner}: {name}", "is a new method that plug-ins have to implement"
 
 
 def _is_required(text: str) -> bool:
