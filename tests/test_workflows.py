@@ -16,6 +16,7 @@ import pytest
 from pre_commit import clientlib
 from ruamel.yaml import YAML
 from tests import install
+from tracekit.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
@@ -178,6 +179,8 @@ def test_a_release_uploads_what_was_tested_and_attested() -> None:
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
 def test_forms_ask_for_the_capture(path: Path) -> None:
     form = read(path)
+    named = re.findall(r"`tracekit ([^ `]+)", path.read_text("utf-8"))
+    assert {"info"} <= set(named) <= {*COMMANDS, "--version"}
     fields = {field["id"]: field for field in form["body"] if "id" in field}
     assert "`tracekit info " in fields["info"]["attributes"]["label"]
     if path.stem != "idea":
