@@ -157,7 +157,15 @@ def test_damaged_histories(tmp_path: Path) -> None:
             history.read_history(tmp_path)
     frame = pl.read_parquet(content)
     negative = frame.with_columns(time_ns=pl.lit(-1))
-    for wrong in (negative, frame.with_columns(kind=pl.lit("x")), frame.with_columns(iterations=pl.lit("x"))):
+    values = (
+        {"kind": pl.lit("x"), "iterations": pl.lit("x")},
+        {name: pl.concat_list(pl.lit(1)) for name in ("kind", "name", "gpus")},
+        {name: pl.struct(pl.lit(1)) for name in ("kind", "name", "side", "time_ns")},
+        {"is_inside": pl.lit("yes"), "name": pl.lit(b"x"), "iterations": pl.lit(None)},
+        {"is_inside": pl.lit(None, pl.Boolean)},
+    )
+    changed = [frame.with_columns(value.alias(name)) for each in values for name, value in each.items()]
+    for wrong in (negative, *changed):
         wrong.write_parquet(file)
         with pytest.raises(CorruptTraceError, match="the file of the history is damaged: "):
             history.read_history(tmp_path)

@@ -132,12 +132,36 @@ def _read_file(path: Path) -> Iterator[tuple[str, str, Summary]]:
         return
     if missing := [name for name in (*_RUN, *_FACTS, *_SAMPLES) if name not in rows.columns]:
         raise CorruptTraceError(f"{_WHAT} has no column {missing[0]}", path=path, hint=_HINT)
+    _check_types(rows, path)
     for (side, _), run_rows in rows.group_by("side", "run", maintain_order=True):
         try:
             run = baseline.decode_summary(_convert_to_json(run_rows))
         except TracekitError as e:
             raise CorruptTraceError(f"{_WHAT} is damaged: {e.message}", path=path, hint=_HINT) from None
         yield str(side), compute_run_id(run), run
+
+
+def _check_types(rows: pl.DataFrame, path: Path) -> None:
+    """Check that the columns of texts contain texts, and the column ``is_inside`` a boolean in each row.
+
+    The values of numbers are checked as those of a baseline.
+
+    Raises:
+        CorruptTraceError: A column has another type.
+    """
+    import polars as pl
+
+    texts: list[type[pl.DataType]] = [pl.String, pl.Categorical, pl.Null]
+    types: dict[str, list[type[pl.DataType]]] = {
+        "is_inside": [pl.Boolean],
+        **dict.fromkeys(("side", "kind", "name", *_FACTS), texts),
+    }
+    for name, allowed in types.items():
+        if rows.schema[name] not in allowed:
+            message = f"{_WHAT} is damaged: the column {name} contains values of the type {rows.schema[name]}"
+            raise CorruptTraceError(message, path=path, hint=_HINT)
+    if rows["is_inside"].null_count():
+        raise CorruptTraceError(f"{_WHAT} is damaged: the column is_inside has nulls", path=path, hint=_HINT)
 
 
 def _convert_to_json(rows: pl.DataFrame) -> dict[str, Any]:
