@@ -165,15 +165,15 @@ def format_metrics(state: WatchState) -> str:
         lines += _format_metric(metric, "counter", meaning, [("", state.get_count(name))])
     alarms = [(f'{{kind="{kind}"}}', state.get_count(f"alarms {kind}")) for kind in ALARM_KINDS]
     lines += _format_metric("alarms_total", "counter", "Alarms by kind.", alarms)
-    read = state.get_fact("last capture")
-    if read is not None:
-        values = [("", _to_seconds(int(read)))]
+    read = state.get_number("last capture")
+    if read:
+        values = [("", _to_seconds(read))]
         lines += _format_metric("last_capture_timestamp_seconds", "gauge", "When a capture was read last.", values)
     waiting = [("", sum(not w.is_closed for w in state.list_windows()))]
     lines += _format_metric("open_windows", "gauge", "Windows that wait for captures of further ranks.", waiting)
-    last = state.get_fact(LAST_WINDOW)
+    last = state.get_json_fact(LAST_WINDOW)
     if last is not None:
-        lines += _format_window(json.loads(last))
+        lines += _format_window(last)
     return "\n".join(lines) + "\n"
 
 

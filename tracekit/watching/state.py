@@ -176,8 +176,18 @@ class WatchState:
                 message = "another watch uses this state"
                 raise TracekitError(message, path=self.path, hint="end it, or choose another state file") from e
             raise TracekitError(f"the state cannot be used: {e}", path=self.path, hint="check the file and disk") from e
-        except sqlite3.DatabaseError as e:
-            raise self._create_damage_error(e) from e
+        except (sqlite3.DatabaseError, UnicodeError) as e:  # a damaged schema is part of messages of SQLite
+            raise self._create_damage_error(e if isinstance(e, sqlite3.Error) else "its schema is no text") from e
+
+    @contextlib.contextmanager
+    def _convert_damage(self, what: str) -> Iterator[None]:
+        """Return a context manager that converts errors of values that a state cannot contain to ``TracekitError``."""
+        try:
+            yield
+        except TracekitError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+            raise self._create_damage_error(f"it contains {what} that cannot be read") from e
 
     @contextlib.contextmanager
     def change(self) -> Iterator[None]:
@@ -207,6 +217,11 @@ class WatchState:
         with self._convert_errors():
             return self._connection.execute(statement, parameters).fetchall()
 
+    def _read_json(self, text: object, what: str) -> Any:
+        """Return the value of a stored JSON text."""
+        with self._convert_damage(what):
+            return json.loads(str(text))
+
     # Facts and counters
 
     def get_fact(self, name: str) -> str | None:
@@ -214,13 +229,23 @@ class WatchState:
         rows = self._query("SELECT value FROM facts WHERE name = ?", name)
         return str(rows[0][0]) if rows else None
 
+    def get_json_fact(self, name: str) -> Any:
+        """Return a stored JSON value, or None if there is none."""
+        text = self.get_fact(name)
+        return None if text is None else self._read_json(text, f"a fact {name!r}")
+
+    def get_number(self, name: str) -> int:
+        """Return a stored number, or 0 if there is none."""
+        with self._convert_damage(f"a number {name!r}"):
+            return int(self.get_fact(name) or 0)
+
     def set_fact(self, name: str, value: str) -> None:
         """Store a text."""
         self._query("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, value)
 
     def get_count(self, name: str) -> int:
         """Return a counter."""
-        return int(self.get_fact(f"count {name}") or 0)
+        return self.get_number(f"count {name}")
 
     def count(self, name: str, number: int = 1) -> None:
         """Increase a counter."""
@@ -268,16 +293,18 @@ class WatchState:
         for number, rank in self._query("SELECT window, rank FROM members"):
             ranks.setdefault(number, set()).add(rank)
         rows = self._query("SELECT number, place, is_closed, opened_utc_ns, world_size FROM windows ORDER BY number")
-        return [
-            StoredWindow(
-                WatchWindow(number, CapturePlace(*json.loads(place)), ranks.get(number, set())), bool(closed), *rest
-            )
-            for number, place, closed, *rest in rows
-        ]
+        windows = []
+        for number, text, is_closed, opened_utc_ns, world_size in rows:
+            with self._convert_damage("a window"):
+                place = CapturePlace(*(None if v is None else int(v) for v in json.loads(text)))
+                window = WatchWindow(int(number), place, ranks.get(number, set()))
+                size = None if world_size is None else int(world_size)
+                windows.append(StoredWindow(window, bool(is_closed), int(opened_utc_ns), size))
+        return windows
 
     def add_window(self, place: CapturePlace) -> int:
         """Create a window, and return its number."""
-        number = int(self.get_fact("last window") or 0) + 1
+        number = self.get_number("last window") + 1
         self.set_fact("last window", str(number))
         self._query("INSERT INTO windows VALUES (?, 0, ?, ?, NULL)", number, time.time_ns(), json.dumps(place))
         return number
@@ -333,7 +360,7 @@ class WatchState:
         """
         before = dict(self._query("SELECT alarm, count FROM ongoing"))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        number = int(self.get_fact("last alarm") or 0)
+        number = self.get_number("last alarm")
         numbered, counts = [], {}
         for number, alarm in enumerate(alarms, number + 1):  # noqa: B020 - the last number is stored
             key = json.dumps(alarm.key)
@@ -351,7 +378,9 @@ class WatchState:
 
     def read_alarms(self) -> list[Alarm]:
         """Return the alarms that were not delivered yet."""
-        return [Alarm.from_json(text) for (text,) in self._query("SELECT json FROM alarms ORDER BY id")]
+        rows = self._query("SELECT json FROM alarms ORDER BY id")
+        with self._convert_damage("an alarm"):
+            return [Alarm.from_json(text) for (text,) in rows]
 
     def delete_alarm(self, number: int) -> None:
         """Delete an alarm, because it was delivered."""
