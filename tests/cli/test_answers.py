@@ -115,17 +115,12 @@ def test_check(run: Run, tmp_path: Path) -> None:
 
 def test_the_runs_of_a_check_have_their_captures_and_steps(run: Run) -> None:
     report = FIXTURES / "train_amp.nsys-rep"
-    values = ask(run, "check", AMP, report, AMP, status=4)
+    values = ask(run, "check", AMP, report, "--by", "kernels", status=4)
     assert (values["status"], values["answer"]["outcome"]) == ("unsure", "untestable")
     assert values["reason"].startswith("the variation between runs is unknown: record at least 3 runs of each side")
     assert values["hint"].startswith("record more runs of both sides")
     (runs,) = values["results"]
-    assert [row["copy_of"] for row in runs["rows"]] == [None, None, 1]
-    assert [values["inputs"][row["input"]]["format"] for row in runs["rows"]] == [
-        "nsys-sqlite",
-        "nsys-rep",
-        "nsys-sqlite",
-    ]
+    assert [values["inputs"][row["input"]]["format"] for row in runs["rows"]] == ["nsys-sqlite", "nsys-rep"]
     ids = runs["evidence"][0]
     steps = json.loads(run("rows", AMP, "iterations", "--format", "json").text)
     used = [step for step in steps if step["iteration"] in ids["ids"]]

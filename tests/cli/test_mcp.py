@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -33,9 +35,10 @@ def test_a_client_starts_the_server(tmp_path: Path) -> None:
         parameters = StdioServerParameters(command=COMMAND[0], args=["-P", *COMMAND[1:]], cwd=tmp_path)
         async with Client(stdio_client(parameters)) as client:
             assert "explain_slow_step" in (await client.list_tools()).tools[2].name
-            result = await client.call_tool("top_work", {"capture": "train_amp.sqlite", "limit": 1})
+            question = {"capture": "empty.sqlite", "sql": "SELECT count(*) AS n FROM kernels"}
+            result = await client.call_tool("query", question)
             assert result.structured_content is not None
-            assert result.structured_content["answer"]["results"][0]["row_count"] == 47
+            assert result.structured_content["answer"]["results"][0]["rows"] == [{"n": 0}]
             pids.extend(list_workers())
 
     def list_workers() -> list[int]:
@@ -58,7 +61,8 @@ def test_a_client_starts_the_server(tmp_path: Path) -> None:
     assert not ours & set(list_workers())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.many(1)  # the test of HTTP sends SIGTERM
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_signals_end_the_server_at_once(number: signal.Signals) -> None:
     with subprocess.Popen([*COMMAND, "--http", "0"], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -83,16 +87,32 @@ def test_http_requires_a_local_host_and_the_token() -> None:
             assert post(port, good) == 200
 
             async def ask() -> None:
-                async with httpx2.AsyncClient(headers=good) as http_client:
-                    transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http_client)
-                    async with Client(transport) as client:
-                        result = await client.call_tool("open_capture", {"capture": "empty.sqlite"})
+                async with connect(port, good) as first:
+                    async with connect(port, good) as second:
+                        assert len((await second.list_tools()).tools) == len((await first.list_tools()).tools) > 10
+                        result = await second.call_tool("list_captures", {"name_contains": "empty.sqlite"})
                         assert result.structured_content is not None
-                        assert result.structured_content["answer"]["inputs"][0]["path"] == "empty.sqlite"
+                    # the end of one client ends neither the server nor the worker
+                    result = await first.call_tool("next_page", {"handle": "unknown"})
+                    assert "ask the question again" in result.content[0].text
+                    result = await first.call_tool("list_captures", {"name_contains": "empty.sqlite"})
+                    assert result.structured_content is not None
+                    assert result.structured_content["answer"]["captures"][0]["path"] == "empty.sqlite"
 
             anyio.run(ask)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 128 + signal.SIGTERM
         finally:
             process.kill()
+
+
+@contextlib.asynccontextmanager
+async def connect(port: int, headers: dict[str, str]) -> AsyncIterator[Client]:
+    """Connect a client of the SDK to a server on this machine."""
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http_client:
+        transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http_client)
+        async with Client(transport) as client:
+            yield client
 
 
 def post(port: int, headers: dict[str, str]) -> int:
@@ -100,7 +120,7 @@ def post(port: int, headers: dict[str, str]) -> int:
     parameters = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters})
     accepted = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("POST", "/mcp", body, {**accepted, **headers})
         return connection.getresponse().status

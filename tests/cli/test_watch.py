@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders.watched_ranks import Delay, write_window
 from tests.cli.conftest import MODULE, ROOT
+from tests.conftest import ALL
+from tracekit.errors import TracekitError
+from tracekit.watching.state import WatchState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,31 +82,12 @@ def wait_for(folder: Path, metric: str, process: subprocess.Popen[str], seconds:
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
-    write_window(tmp_path / "run", 0, range(2), steps=2)
-    process = watch(tmp_path)
-    assert wait_for(tmp_path, "tracekit_watch_windows_total 1", process)
-    second = watch(tmp_path)
-    assert second.wait(60) == 1
-    assert second.stderr is not None
-    assert "another watch uses this state" in second.stderr.read()
-    began = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
-    assert time.monotonic() - began < 1
-    assert process.stderr is not None
-    assert process.stderr.read().endswith("tracekit: interrupted\n")
-    for stream in (process.stderr, second.stderr):
-        stream.close()
-
-
-@pytest.mark.slow
-def test_a_killed_watch_continues_without_loss(tmp_path: Path) -> None:
+def test_a_killed_watch_continues_without_loss_and_ends_at_once(tmp_path: Path) -> None:
     """It is killed at random moments. Afterwards, each capture was counted once, and each alarm was written once."""
     rng = random.Random(3)
     for window in range(2):
-        write_window(tmp_path / "run", window, range(4), steps=2, delays=[Delay(window, "data", 9000)])
-    for _ in range(4):
+        write_window(tmp_path / "run", window, range(2), steps=2, delays=[Delay(window, "data", 9000)])
+    for _ in range(4 if ALL else 1):
         process = watch(tmp_path)
         wait_for(tmp_path, "tracekit_watch_captures_total", process)
         time.sleep(rng.uniform(0, 1.5))
@@ -112,12 +96,21 @@ def test_a_killed_watch_continues_without_loss(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stderr.close()
         (tmp_path / "t.prom").unlink(missing_ok=True)
-    process = watch(tmp_path, "--once")
-    assert process.wait(120) == 0
+    process = watch(tmp_path)
+    assert wait_for(tmp_path, "tracekit_watch_windows_total 2", process)
+    while (tmp_path / "alarms.jsonl").read_text().count("\n") < 2 and process.poll() is None:
+        time.sleep(0.02)
+    with pytest.raises(TracekitError, match="another watch uses this state"):
+        WatchState(tmp_path / "state", str(tmp_path / "run"))
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    assert time.monotonic() - began < 1
     assert process.stderr is not None
+    assert process.stderr.read().endswith("tracekit: interrupted\n")
     process.stderr.close()
     text = (tmp_path / "t.prom").read_text()
-    assert "tracekit_watch_captures_total 8\n" in text
+    assert "tracekit_watch_captures_total 4\n" in text
     assert "tracekit_watch_duplicates_total 0\n" in text
     lines = [json.loads(line) for line in (tmp_path / "alarms.jsonl").read_text().splitlines()]
     assert sorted((line["rank"], line["phase"]) for line in lines) == [(0, "data"), (1, "data")]

@@ -6,8 +6,9 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 from tracekit.errors import TracekitError
 from tracekit.mcp.paging import (
     CHARACTERS_PER_TOKEN,
@@ -59,6 +60,7 @@ def collect(store: PageStore, answer: Any) -> tuple[Any, int]:
     return whole, number
 
 
+@settings(max_examples=examples(64))
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
 def test_pages_together_are_the_answer(answer: dict[str, Any]) -> None:
     assert collect(PageStore(MIN_TOKENS), answer)[0] == shorten_strings(answer)

@@ -18,7 +18,11 @@ from schemas.generate import answer_schema
 from tests.conftest import FIXTURES, examples
 from tests.mcp.clients import Caller, serve
 from tracekit.answers import Envelope
-from tracekit.mcp.paging import CHARACTERS_PER_TOKEN
+from tracekit.errors import TracekitError
+from tracekit.mcp.paging import CHARACTERS_PER_TOKEN, shorten_strings
+from tracekit.mcp.private_text import PrivateTextMask
+from tracekit.mcp.questions import Questioner, QuestionLimits
+from tracekit.mcp.roots import AllowedFolders
 from tracekit.mcp.server import TOOLS
 
 CAPTURES = [
@@ -140,25 +144,24 @@ def test_slices_have_the_longest_rows_first(caller: Caller) -> None:
     assert table["row_count"] > 7
 
 
-def test_pages_contain_the_whole_answer() -> None:
-    question = {"capture": "train_amp.sqlite", "start_ns": 0, "end_ns": 2**62, "tables": ["kernels"], "limit": 200}
-    with serve(FIXTURES, tokens=1_000_000) as caller:
-        whole = caller.ask("timeline_slice", **question)
-    assert whole["next_page"] is None
-    with serve(FIXTURES, tokens=2000) as caller:
-        page = caller.ask("timeline_slice", **question)
-        check_envelope(page)
-        assert page["omitted"][0]["path"] == "/results/0/rows"
-        rows = page["answer"]["results"][0]["rows"]
-        pages = 1
-        while page["next_page"]:
-            page = caller.ask("next_page", handle=page["next_page"])
-            assert measure(page) <= 2000 * CHARACTERS_PER_TOKEN
-            assert (page["answer"]["path"], page["answer"]["from"]) == ("/results/0/rows", len(rows))
-            rows += page["answer"]["items"]
-            pages += 1
-    assert rows == whole["answer"]["results"][0]["rows"]
-    assert len(rows) == 200
+def test_pages_contain_the_whole_answer(caller: Caller) -> None:
+    question = {"start_ns": 0, "end_ns": 2**62, "tables": ["kernels"], "limit": 300}
+    whole = create_questioner(FIXTURES).answer(
+        "timeline_slice", {"capture": str(FIXTURES / "train_amp.sqlite"), **question}
+    )
+    page = caller.ask("timeline_slice", capture="train_amp.sqlite", **question)
+    check_envelope(page)
+    assert page["omitted"][0]["path"] == "/results/0/rows"
+    rows = page["answer"]["results"][0]["rows"]
+    pages = 1
+    while page["next_page"]:
+        page = caller.ask("next_page", handle=page["next_page"])
+        assert measure(page) <= 8000 * CHARACTERS_PER_TOKEN
+        assert (page["answer"]["path"], page["answer"]["from"]) == ("/results/0/rows", len(rows))
+        rows += page["answer"]["items"]
+        pages += 1
+    assert rows == shorten_strings(whole["results"][0]["rows"])
+    assert len(rows) == 300
     assert pages > 3
 
 
@@ -253,6 +256,14 @@ def test_fuzzed_arguments_get_an_answer_or_an_error(caller: Caller, tool: str, a
         assert set(result.structured_content) == {"answer", "omitted", "next_page"}
 
 
+def create_questioner(root: Path, *, private: bool = False) -> Questioner:
+    """Return what answers the questions in the worker of a server."""
+    folders = AllowedFolders([root])
+    mask = PrivateTextMask(folders, b"key", is_active=not private)
+    return Questioner(folders, mask, QuestionLimits(60, 1 << 30))
+
+
+@pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 @pytest.mark.parametrize("private", [False, True])
 def test_answers_mask_private_values_unless_asked(tmp_path: Path, private: bool) -> None:
     home, token = "/home/mirabella/falcon/run.py", "ghp_" + "a1B2" * 9
@@ -276,32 +287,33 @@ def test_answers_mask_private_values_unless_asked(tmp_path: Path, private: bool)
         {"ph": "X", "name": "slice", "pid": 1, "tid": 1, "ts": 1.0, "dur": 5.0},
     ]
     (tmp_path / "program.json").write_text(json.dumps({"traceEvents": labels}), "utf-8")
+    questioner = create_questioner(tmp_path, private=private)
     shown = ""
-    with serve(tmp_path, private=private) as caller:
-        for tool, arguments in QUESTIONS.items():
-            shown += json.dumps(caller.ask(tool, capture="run.pt.trace.json", **arguments), ensure_ascii=False)
-        for sql in ("SELECT name FROM kernels", "SELECT name FROM nvtx_ranges", "SELECT upper(name) FROM kernels"):
-            shown += json.dumps(caller.ask("query", capture="run.pt.trace.json", sql=sql))
-        for sql in ("SELECT * FROM duckdb_settings()", "SELECT reverse(value) FROM duckdb_settings()"):
-            answer = json.dumps(caller.ask("query", capture="run.pt.trace.json", sql=sql)["answer"]["results"])
-            assert not any(part in answer for part in (str(Path.cwd()), str(Path.cwd())[::-1]))
-        shown += caller.fail("query", capture="run.pt.trace.json", sql="SELECT CAST(name AS INTEGER) FROM kernels")
-        for table, name in (("processes", "python"), ("threads", "worker")):
-            question = {
-                "capture": "program.json",
-                "table": table,
-                "ids": [1],
-                "column": "process_id",
-                "columns": ["name"],
-            }
-            page = caller.ask("look_up_rows", **question)
-            sql = caller.ask("query", capture="program.json", sql=f"SELECT name FROM {table}")
-            if not private:
-                assert [page["answer"]["results"][0]["rows"], sql["answer"]["results"][0]["rows"]] == [
-                    [{"name": name}]
-                ] * 2
-            shown += json.dumps([page, sql])
+
+    def ask(question: str, capture: str = "run.pt.trace.json", **arguments: Any) -> Any:
+        nonlocal shown
+        answer = questioner.answer(question, {"limit": 20, **arguments, "capture": str(tmp_path / capture)})
+        shown += json.dumps(answer, ensure_ascii=False)
+        return answer["results"] and answer["results"][0]["rows"]
+
+    for tool, arguments in QUESTIONS.items():
+        ask(tool, **{"tables": ["kernels", "nvtx_ranges"], "kind": "report", **arguments})
+    for sql in ("SELECT name FROM kernels", "SELECT name FROM nvtx_ranges", "SELECT upper(name) FROM kernels"):
+        ask("query", sql=sql)
+    with pytest.raises(TracekitError) as error:
+        ask("query", sql="SELECT CAST(name AS INTEGER) FROM kernels")
+    shown += questioner.mask_error(error.value)
+    for table, name in (("processes", "python"), ("threads", "worker")):
+        rows = ask("look_up_rows", "program.json", table=table, ids=[1], column="process_id", columns=["name"])
+        queried = ask("query", "program.json", sql=f"SELECT name FROM {table}")
+        assert private or rows == queried == [{"name": name}]
     assert "gemm" in shown
     for secret in ("mirabella", "falcon", "a1B2a1B2", "MIRABELLA"):
         assert (secret in shown) is private, secret
     assert os.fspath(tmp_path) not in shown
+
+
+def test_settings_of_the_database_tell_no_folders(caller: Caller) -> None:
+    for sql in ("SELECT * FROM duckdb_settings()", "SELECT reverse(value) FROM duckdb_settings()"):
+        answer = json.dumps(caller.ask("query", capture="empty.sqlite", sql=sql)["answer"]["results"])
+        assert not any(part in answer for part in (str(Path.cwd()), str(Path.cwd())[::-1]))

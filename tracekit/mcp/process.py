@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import Process
 
+COMMAND = (sys.executable, "-P", "-m", "tracekit.mcp.worker")
+"""Command that starts a worker."""
 START_SECONDS = 120
 """Time in which a worker must have started, in seconds."""
 _WATCH_SECONDS = 0.1
@@ -128,7 +130,7 @@ class WorkerProcess:
         await self._end()
         self._is_over_limit = False
         self._process = await anyio.open_process(
-            [sys.executable, "-P", "-m", "tracekit.mcp.worker"],
+            COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -349,7 +349,10 @@ def _select_longest(traces: TraceOrSet, name: TableName, limit: int) -> AnswerTa
     duration = (pl.col("end_ns") - pl.col("start_ns")).alias(DURATION_COLUMN.name)
     rows = frame.select(*shown, duration)
     count = rows.select(pl.len()).collect().item()
-    longest = rows.top_k(limit, by=DURATION_COLUMN.name).collect()
-    ordered = longest.sort([DURATION_COLUMN.name, "start_ns"], descending=[True, False], nulls_last=True)
+    # equally long rows are ordered by their start and key, so that an answer is always the same
+    order = [DURATION_COLUMN.name, *dict.fromkeys(["start_ns", *(c for c in (RANK, *schema.key) if c in shown)])]
+    is_ascending = [column != DURATION_COLUMN.name for column in order]
+    longest = rows.top_k(limit, by=order, reverse=is_ascending).collect()
+    ordered = longest.sort(order, descending=[not each for each in is_ascending], nulls_last=True)
     absences = explain_missing_rows(traces, name) if not count else []
     return build_table(name, name, ordered, [*schema, DURATION_COLUMN], absences=absences, row_count=count)
