@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     import pyarrow as pa
     import tracekit as tk
 
+Result = TypeVar("Result")
 PSEUDONYM_COLUMNS = {"devices": ("uuid", "bus_location")}
 
 
@@ -24,6 +25,14 @@ def small_blocks(rows: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, memory.limit_memory(0):
         patch.setattr(sorting, "BLOCK_ROWS", rows)
         yield
+
+
+def run_async(function: Callable[[], Awaitable[Result]]) -> Result:
+    """Run a coroutine function in a thread of its own, because a browser of other tests keeps a loop in this one."""
+    from anyio.from_thread import start_blocking_portal
+
+    with start_blocking_portal() as portal:
+        return portal.call(function)
 
 
 def count_undecoded(undecoded: Mapping[str, tk.Undecoded]) -> dict[str, int]:

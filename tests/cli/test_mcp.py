@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import anyio
 import httpx2
 import pytest
 from click.testing import CliRunner
@@ -21,6 +20,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from tests.conftest import FIXTURES
+from tests.helpers import run_async
 from tracekit.cli import mcp as command
 from tracekit.errors import TracekitError
 
@@ -52,7 +52,7 @@ def test_a_client_starts_the_server(tmp_path: Path) -> None:
             return b""
 
     before = list_workers()
-    anyio.run(ask)
+    run_async(ask)
     ours = set(pids) - set(before)
     assert ours
     deadline = time.monotonic() + 10
@@ -99,7 +99,7 @@ def test_http_requires_a_local_host_and_the_token() -> None:
                     assert result.structured_content is not None
                     assert result.structured_content["answer"]["captures"][0]["path"] == "empty.sqlite"
 
-            anyio.run(ask)
+            run_async(ask)
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 128 + signal.SIGTERM
         finally:

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.conftest import FIXTURES, ROOT
+from tests.helpers import run_async
 from tracekit.errors import TracekitError
 from tracekit.mcp import process
 from tracekit.mcp.process import WorkerProcess, WorkerSettings
@@ -64,7 +65,7 @@ def run(function: Callable[[WorkerProcess], Awaitable[Any]], **settings: Any) ->
             await worker.close()
             assert worker._process is None
 
-    return anyio.run(main)
+    return run_async(main)
 
 
 def is_running(pid: int) -> bool:
