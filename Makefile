@@ -7,7 +7,7 @@ NATIVE := .venv-native
 RELEASE := .venv-release
 WORKERS ?= 2
 
-.PHONY: demo test quick test-all portable check check-types check-style check-generated generate bench docs dist sbom setup lowest native compiler browser clean
+.PHONY: demo test quick test-all portable check check-types check-platforms check-style check-generated generate bench docs dist sbom setup lowest native compiler browser clean
 
 setup: .venv/.ready
 
@@ -64,6 +64,8 @@ quick: setup
 portable: export PYTHONDONTWRITEBYTECODE =
 portable: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.portable $(PORTABLE)
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 PORTABLE := tests/system/platform/test_other_systems.py tests/test_every_format.py tests/cli/test_convert.py \
 	tests/cli/test_printing.py tests/plan/test_cache.py tests/readers/test_spilling.py tests/sets/test_engines.py \
@@ -104,9 +106,18 @@ test-all: COVERAGE := --cov --cov-fail-under=90
 test-all: compiler test
 
 # With `make -j2`, the type checker runs beside the others.
-check: check-types check-style check-generated
+check: check-types check-platforms check-style check-generated
 check-types: setup
 	$(BIN)/mypy
+
+# For Windows and macOS, only the modules that use what differs between systems are checked, both at the same time. All
+# modules are checked for them by `make portable`.
+SYSTEM_MODULES := -p tracekit.system -m tracekit.__main__ -m tracekit.plan.cache.seal -m tracekit.mcp.process \
+	-m tracekit.mcp.worker -m tracekit.watching.outputs -m tracekit.sets.recording -m tracekit.sets.workers
+check-platforms: setup
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 $(SYSTEM_MODULES) & first=$$!; \
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin $(SYSTEM_MODULES); second=$$?; \
+	wait $$first && exit $$second
 check-style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
