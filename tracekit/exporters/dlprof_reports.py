@@ -29,7 +29,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, V
         stem = path / _choose_file_stem(name)
         with stem.with_suffix(".csv").open("wb") as sink:
             report.csv(sink)
-        stem.with_suffix(".json").write_text(report.frame().write_json(), "utf-8")
+        stem.with_suffix(".json").write_text(report.frame().write_json(), "utf-8", newline="\n")
         if name == SUMMARY and values:
             _set_summary_values(stem, values)
         progress(number, len(names))
@@ -62,9 +62,10 @@ def _set_summary_values(stem: Path, options: Mapping[str, str]) -> None:
     csv, json = stem.with_suffix(".csv"), stem.with_suffix(".json")
     lines = csv.read_text("utf-8").split("\n")
     updated_lines = [f"{n},{values[n]}" if (n := line.partition(",")[0]) in values else line for line in lines]
-    csv.write_text("\n".join(updated_lines), "utf-8")
+    csv.write_text("\n".join(updated_lines), "utf-8", newline="\n")
     value = pl.col("Name").replace_strict(values, default=pl.col("Value"), return_dtype=pl.String)
-    json.write_text(pl.read_json(json.read_bytes()).with_columns(Value=value).write_json(), "utf-8")
+    text = pl.read_json(json.read_bytes()).with_columns(Value=value).write_json()
+    json.write_text(text, "utf-8", newline="\n")
 
 
 EXPORTER = Exporter(

@@ -158,7 +158,7 @@ def write_baseline(
     values = baseline.encode_summary(summary) if isinstance(summary, Summary) else baseline.encode_runs(summary)
     with targets.open_atomic_output(path, overwrite=overwrite, inputs=inputs) as new:
         text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
-        new.write_text(text + "\n", "ascii")
+        new.write_text(text + "\n", "ascii", newline="\n")
     return Path(path)
 
 

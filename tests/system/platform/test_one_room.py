@@ -102,7 +102,7 @@ SUSPECT = re.compile(
     + r"|import (?:\w+, )*(?:"
     + "|".join(sorted(MODULES))
     + r")\b"
-    r"|AF_UNIX|kqueue|epoll|clock_gettime|[\"']fork[\"']"
+    r"|write_text|open.*[\"'][wax]t?[\"']|AF_UNIX|kqueue|epoll|clock_gettime|[\"']fork[\"']"
 )
 """What occurs in every module that breaks the rule, so that only these modules are parsed."""
 
@@ -117,6 +117,8 @@ def find_special_uses(tree: ast.AST) -> Iterator[str]:
                 yield "open"  # in text mode on Windows
             case ast.Call(ast.Attribute(attr="get_context" | "set_start_method"), [ast.Constant("fork"), *_]):
                 yield "fork"
+            case ast.Call(ast.Name("open") | ast.Attribute(attr="open" | "write_text")) if writes_line_ends(node):
+                yield "newline"  # Windows writes two characters
             case ast.keyword(arg=str(name)) if name in OPTIONS:
                 yield name
             case ast.Constant(str(text)) if FOLDERS.match(text) and id(node) not in texts:
@@ -137,6 +139,14 @@ def find_special_names(node: ast.AST) -> Iterator[str]:
             yield name
         case ast.Call(ast.Name("getattr" | "hasattr"), [ast.Name(owner), ast.Constant(str(name)), *_]):
             yield from [name] if is_special(owner, name) else []
+
+
+def writes_line_ends(call: ast.Call) -> bool:
+    """Return whether a call writes text with the line ends of the system."""
+    modes = [a.value for a in [*call.args, *(k.value for k in call.keywords)] if isinstance(a, ast.Constant)]
+    opens_text = any(isinstance(m, str) and re.fullmatch("[wax]t?[+]?", m) for m in modes)
+    is_write = isinstance(call.func, ast.Attribute) and call.func.attr == "write_text"
+    return (opens_text or is_write) and not any(k.arg == "newline" for k in call.keywords)
 
 
 def is_special(module: str, name: str) -> bool:
@@ -160,6 +170,8 @@ def is_special(module: str, name: str) -> bool:
         ("path.as_uri()", "as_uri"),
         ("multiprocessing.get_context('fork')", "fork"),
         ("sys.platform == 'linux'", "platform"),
+        ("path.write_text(text, 'utf-8')", "newline"),
+        ("path.open('w', encoding='utf-8')", "newline"),
     ],
 )
 def test_the_search_works(code: str, use: str) -> None:
@@ -169,6 +181,7 @@ def test_the_search_works(code: str, use: str) -> None:
 
 def test_what_every_system_has_may_be_used() -> None:
     code = "'''In /proc.'''\nos.open(os.devnull, os.O_RDWR); os.fsync(1); signal.SIGINT; os.path.exists('/process')"
+    code += "; path.write_text(text, 'utf-8', newline='\\n'); path.open('wb'); open(path)"
     assert [*find_special_uses(ast.parse(code))] == []
 
 

@@ -19,7 +19,7 @@ import pytest
 from tests.system.platform import simulated
 from tracekit.errors import ExportError
 from tracekit.plan.cache import seal
-from tracekit.sets import ranks
+from tracekit.sets import ranks, recording
 from tracekit.system import interrupts, memory, targets
 from tracekit.system.files import FileState, InputFile
 from tracekit.system.platform import (
@@ -295,6 +295,25 @@ class TestWindows:
             processes.kill_group(process.pid)
             assert process.wait(60) != 0
 
+    def test_a_recorded_program_that_ignores_an_interruption_is_killed(
+        self,
+    ) -> None:
+        """Ctrl-C reaches it by the console. Windows cannot send it to one process."""
+        calls: list[str] = []
+
+        class Process:
+            def wait(self, seconds: float) -> None:
+                calls.append("wait")
+                if "kill" not in calls:
+                    raise subprocess.TimeoutExpired("program", seconds)
+
+            def kill(self) -> None:
+                calls.append("kill")
+
+        process: Any = Process()
+        recording._end(process)
+        assert calls == ["wait", "kill", "wait"]
+
     def test_consoles(self, windows: simulated.Kernel32, tmp_path: Path) -> None:
         with (tmp_path / "console").open("w") as stream:
             assert console.interprets_escape_sequences(stream)
@@ -358,6 +377,19 @@ class TestConsoles:
     ) -> None:
         monkeypatch.setenv("TERM", term)
         assert console.interprets_escape_sequences(io.StringIO()) is expected
+
+
+def test_ctrl_break_ends_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: dict[int, object] = {2: 0, 15: 1, 21: 0}
+    module = types.SimpleNamespace(
+        SIGINT=2, SIGTERM=15, SIGBREAK=21, SIG_DFL=0, SIG_IGN=1, default_int_handler=None,
+        getsignal=handlers.get, signal=handlers.__setitem__,
+    )  # fmt: skip
+    monkeypatch.setattr(interrupts, "signal", module)
+    interrupts.install_signal_handlers()
+    assert handlers == {2: interrupts._clean_up_and_exit, 15: 1, 21: interrupts._clean_up_and_exit}
+    interrupts.ignore_signals()
+    assert handlers == {2: 1, 15: 1, 21: 1}
 
 
 def test_macos_reports_the_footprint_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def write(view: View, path: Path, progress: Progress, selection: StackSelection)
     frames = [{"name": text} for text in profile.texts.to_pylist()]
     head = {"$schema": _SCHEMA, "exporter": "tracekit", "name": profile.events, "shared": {"frames": frames}}
     done = 0
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps(head, ensure_ascii=False, separators=(",", ":"))[:-1] + ',"profiles":[')
         for nth, name in enumerate(profile.groups):
             rows = profile.weights.filter(pl.col("group") == nth)
