@@ -502,6 +502,86 @@ def code(path: str) -> str:
     return f"```{Path(path).suffix.removeprefix('.')}\n{(ROOT / path).read_text('utf-8')}```\n"
 
 
+def install_sizes() -> str:
+    """Return a table of the size of an installation, of what each part adds, and of the time that this takes."""
+    rows = [
+        (
+            f"`{row['part']}` adds" if row["part"] else "default",
+            row["packages"],
+            f"{row['download_mb']} MB",
+            f"{row['installed_mb']} MB",
+            f"{row['pip_seconds']} s",
+            f"{row['uv_seconds']} s",
+        )
+        for row in _read_csv("docs/install_sizes.csv")
+    ]
+    return "\n".join([*_grid(("installation", "packages", "download", "on the disk", "pip", "uv"), rows), ""])
+
+
+def wheels() -> str:
+    """Return a table of the systems for which packages have wheels, and a list of those that need no table."""
+    packages = {row["package"]: row for row in _read_csv("docs/wheels.csv")}
+    rows = [
+        (
+            f"`{name}` {row['version']}",
+            f"`{row['part'] or 'tracekit'}`",
+            *map(_describe_versions, _list_systems(row).values()),
+        )
+        for name, row in packages.items()
+        if row["pure"] == "False"
+    ]
+    systems = list(_list_systems(next(iter(packages.values()))))
+    pure = _code_list(sorted(name for name, row in packages.items() if row["pure"] == "True"))
+    return "\n".join([*_grid(("package", "part", *systems), rows), f"\nOn every system: {pure}.\n"])
+
+
+def missing_wheels() -> str:
+    """Return a table of the wheels that are missing, and of what this means.
+
+    Raises:
+        LookupError: It is not known what the missing wheels of a package mean.
+    """
+    rows = []
+    for row in _read_csv("docs/wheels.csv"):
+        missing = [name for name, versions in _list_systems(row).items() if versions not in (_ALL, "-")]
+        if missing and row["package"] not in _MISSING_WHEELS:
+            raise LookupError(f"{row['package']} has no wheels for {', '.join(missing)}: explain it in _MISSING_WHEELS")
+        if missing:
+            rows.append((f"`{row['package']}`", ", ".join(missing), _MISSING_WHEELS[row["package"]]))
+    return "\n".join([*_grid(("package", "no wheels for", "what it means"), rows), ""])
+
+
+_ALPINE = "tracekit cannot be installed on Alpine Linux. Use an image with glibc, such as one of Debian."
+_MISSING_WHEELS = {
+    "adbc-driver-manager": _ALPINE,
+    "adbc-driver-sqlite": _ALPINE,
+    "pyarrow": "On Windows on arm64, install Python for x86-64, which Windows emulates.",
+    "pyyaml": "The part `dask` needs Python 3.12 or newer there.",
+    "duckdb": "The part `mcp` cannot be installed on Alpine Linux.",
+    "cryptography": "The part `mcp` cannot be installed there without a Rust compiler and OpenSSL.",
+}
+"""What the missing wheels of a package mean, by package."""
+_ALL = "3.11 3.12 3.13 3.14"
+
+
+def _list_systems(row: dict[str, str]) -> dict[str, str]:
+    """Return the versions of Python for which a package has wheels, by system."""
+    return {name: versions for name, versions in row.items() if " " in name}
+
+
+def _describe_versions(versions: str) -> str:
+    """Return a cell of the table of wheels."""
+    first, *others = versions.split() or ["no"]
+    return (
+        "yes" if versions == _ALL else "not needed" if first == "-" else f"{first} to {others[-1]}" if others else first
+    )
+
+
+def _read_csv(path: str) -> list[dict[str, str]]:
+    with (ROOT / path).open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def counted_work(path: str) -> str:
     """Return a table of computed and counted operations, and the reason for each difference."""
     with (ROOT / path).open(encoding="utf-8") as file:
@@ -555,6 +635,7 @@ _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
 _WHY_GENERATORS = (why_parts, why_causes, why_changes, why_shares, why_scales, why_json)
 _ANSWER_GENERATORS = (mcp_tools, answer_json, answer_scores, answer_marks, answer_causes)
 _SERVING_GENERATORS = (kernel_categories, serving_annotations)
+_INSTALL_GENERATORS = (install_sizes, wheels, missing_wheels)
 _GENERATORS = (
     tables,
     command_help,
@@ -564,6 +645,7 @@ _GENERATORS = (
     *_WHY_GENERATORS,
     *_SERVING_GENERATORS,
     *_ANSWER_GENERATORS,
+    *_INSTALL_GENERATORS,
     recipe_list,
     formats,
     read_tables,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
 import importlib.util
 import json
@@ -289,3 +290,20 @@ def test_every_verb_works(python: Path, tmp_path: Path) -> None:
     for (arguments, text), (status, output) in zip(expected.items(), ended, strict=True):
         assert status == 0, (arguments, output)
         assert text in output, arguments
+
+
+def test_the_tables_of_the_installation_are_those_of_the_project() -> None:
+    """``docs/list_wheels.py`` and ``docs/measure_install.py`` write them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    parts = {"": project["dependencies"], **project["optional-dependencies"]}
+    declared = {(part, Requirement(text).name) for part, texts in parts.items() for text in texts}
+    with (ROOT / "docs" / "wheels.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["part"], row["package"]) for row in rows if row["declared"] == "True"} == declared
+    assert len({(row["part"], row["package"]) for row in rows}) == len(rows)
+    assert {version for row in rows for version in row["Linux x86-64"].split()} == {*install.VERSIONS, "-"}
+    with (ROOT / "docs" / "install_sizes.csv").open(encoding="utf-8") as file:
+        sizes = {row["part"]: row for row in csv.DictReader(file)}
+    assert sizes.keys() == parts.keys()
+    assert max(sizes.values(), key=lambda row: float(row["installed_mb"])) is sizes[""]
+    assert all(int(row["packages"]) and float(row["download_mb"]) > 0 for row in sizes.values())
