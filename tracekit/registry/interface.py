@@ -149,12 +149,14 @@ class Capture(Tables):
 class TemporaryCapture(Capture):
     """A capture whose tables are read from a temporary file, by delegating to the capture of that file.
 
-    The file is deleted when the capture is closed or garbage-collected.
+    The file is deleted when the capture is closed or garbage-collected. It is closed before, because Windows does not
+    delete open files.
     """
 
     def __init__(self, capture: Capture, temporary: contextlib.ExitStack) -> None:
         self._capture = capture
-        self._delete = weakref.finalize(self, temporary.close)
+        temporary.callback(capture.close)
+        self._close_and_delete = weakref.finalize(self, temporary.close)
 
     def names(self) -> Collection[str]:
         """Return the names of the declared tables that may have rows."""
@@ -186,8 +188,7 @@ class TemporaryCapture(Capture):
 
     def close(self) -> None:
         """Close the temporary file and delete it."""
-        self._capture.close()
-        self._delete()
+        self._close_and_delete()
 
 
 class Report(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-import weakref
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +60,7 @@ def open_database(source: Source, hint: str) -> Database:
         with show_path_as(path, str(source.path)):
             database = Database(Source(path), hint)
         database.path = source.path
-        weakref.finalize(database, temporary.pop_all().close)
+        database.delete_finally(temporary)
     return database
 
 

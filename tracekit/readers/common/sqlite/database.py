@@ -296,6 +296,14 @@ class Database:
         what = f"column {column} must hold values of type {expected}, but holds {kind}"
         return CorruptTraceError(what, path=self.path, table=table, row=row, hint=self.hint)
 
+    def delete_finally(self, temporary: contextlib.ExitStack) -> None:
+        """Close a stack that deletes the file when this object is garbage-collected.
+
+        The connections are closed before, because Windows does not delete open files.
+        """
+        temporary.callback(self._connections.close)
+        weakref.finalize(self, temporary.pop_all().close)
+
     def close(self) -> None:
         """Close all connections to the file. A later read opens new connections."""
         self._connections.close()
