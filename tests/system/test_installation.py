@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tracekit.system import installation
 from tracekit.system.installation import create_extra_hint
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ def test_the_command_is_that_of_the_installer(
     prefix.mkdir(parents=True)
     (prefix / file).touch()
     monkeypatch.setattr(sys, "prefix", str(prefix))
-    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(installation, "is_windows", lambda: platform == "win32")
     assert create_extra_hint("view", "view") == expected
     assert create_extra_hint("dask") == expected.replace("view]", "dask]").removesuffix(" view")
 

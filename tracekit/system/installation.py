@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tracekit.system.platform.modules import is_windows
+
 _RUN_WITH_UV = "archive-v"
 """Start of the name of the folder in uv's cache that contains the environments of ``uvx``."""
 _INSTALLED_WITH_PIPX = "venvs"
@@ -25,7 +27,7 @@ def create_extra_hint(extra: str, command: str = "") -> str:
         >>> create_extra_hint("view", "view")
         "pip install 'tracekit[view]'"
     """
-    quote = '"' if sys.platform == "win32" else "'"  # the command prompt of Windows has no other quotes
+    quote = '"' if is_windows() else "'"  # the command prompt of Windows has no other quotes
     package = f"{quote}tracekit[{extra}]{quote}"
     program = f"tracekit {command}".rstrip()
     environment = Path(sys.prefix)
