@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="simulates another system on Linux")
+
+
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> simulated.Kernel32:
     """A process in which the modules and functions of Windows exist, and those of Linux do not."""
@@ -97,6 +100,7 @@ class TestReads:
             assert file.read(sealed.size) == b"content"
 
 
+@needs_linux
 class TestEntries:
     def test_a_link_is_not_followed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "file").write_bytes(b"content")
@@ -148,6 +152,7 @@ class TestEntries:
         assert (ownership.is_own(status), ownership.can_others_write(status)) == (True, False)
 
 
+@needs_linux
 class TestRenames:
     @pytest.fixture(autouse=True)
     def _without_the_call(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +205,7 @@ class TestRenames:
         assert sum(pauses) <= 1.1
 
 
+@needs_linux
 @pytest.mark.usefixtures("windows")
 class TestWindows:
     def test_locks(self, tmp_path: Path) -> None:
@@ -334,6 +340,7 @@ class TestWindows:
         assert ranks._match_paths("a\\report.nsys-rep", paths) == paths[:1]
 
 
+@needs_linux
 class TestTemporaryFiles:
     def test_space_is_reserved_by_zeros(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(os, "posix_fallocate", raising=False)
