@@ -14,7 +14,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import ALL
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
-from tracekit.readers.nccl import names
+from tracekit.readers.nccl import lines, names
 from tracekit.readers.nccl.flight_recorder import parse_rank
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "nccl"
@@ -656,3 +656,15 @@ def test_times_of_a_plug_in_with_an_exponent(tmp_path: Path) -> None:
         assert trace["communication_calls"].equals(expected["communication_calls"])
     plain.write_text(plain.read_text().replace("8000000031.5", "80000000315123456789012"))
     assert rows(plain, "created_ns") == [(None,)]
+
+
+def test_times_of_many_calls_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times of all kernels of all calls are converted together. Calls without kernels have none."""
+    converted: list[int] = []
+    convert = lines.map_texts_expr
+    monkeypatch.setattr(lines, "map_texts_expr", lambda *args: converted.append(1) or convert(*args))
+    kernels = [{"kernel_start_ts": 3 + i, "kernel_stop_ts": 9 + i} for i in range(2)]
+    traces = [{"coll_start_ts": 1, "kernel_events": kernels}, {"coll_start_ts": 1, "kernel_events": []}] * 50
+    path = write_lines(tmp_path / "log.jsonl", *(inspector_record(coll_perf__event_trace_ts=trace) for trace in traces))
+    assert rows(path, "start_ns", "end_ns") == [(2_000, 9_000), (None, None)] * 50
+    assert len(converted) < 10

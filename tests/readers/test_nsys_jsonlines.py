@@ -153,6 +153,15 @@ def test_a_truncated_export_is_an_error(tmp_path: Path) -> None:
         tk.load(path)
 
 
+def test_events_of_very_many_types_are_counted_together(tmp_path: Path) -> None:
+    lines = ({"Type": 1000 + n, "OtherEvent": {}} for n in range(1500))
+    with tk.load(write(tmp_path / "a.json", {"data": ["a"]}, *lines)) as trace:
+        counts = count_undecoded(trace.undecoded)
+    assert sum(counts.values()) == 1500
+    assert 990 < len(counts) <= 1001
+    assert counts["events of other types"] >= 499
+
+
 def test_events_without_a_type_or_a_class_are_counted(tmp_path: Path) -> None:
     call = {"Type": 48, "TraceProcessEvent": {"startNs": "1", "endNs": "2", "eventClass": None}}
     path = write(tmp_path / "a.json", {"data": ["a"]}, call, {"OtherEvent": {"a": 1}}, {"Type": 99, "OtherEvent": {}})

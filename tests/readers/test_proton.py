@@ -234,3 +234,13 @@ def test_a_profile_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "a.hatchet"
     path.write_bytes(b"\xef\xbb\xbf" + SCOPES.read_bytes())
     assert frame(path).equals(frame(SCOPES))
+
+
+def test_paths_take_memory_in_proportion_to_the_file(tmp_path: Path) -> None:
+    """Each of many functions below a deep one has a path of 10 KB."""
+    path = tmp_path / "wide.hatchet"
+    node = create_node("n" * 50, *(create_node(f"l{i}") for i in range(10_000)))
+    for _ in range(200):
+        node = create_node("n" * 50, node)
+    with pytest.raises(CorruptTraceError, match="characters of call paths would take"):
+        tk.load(write(path, node))

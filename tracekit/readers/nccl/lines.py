@@ -131,7 +131,9 @@ def read_inspector_log(path: Path, file: InputFile, budget: Budget) -> tuple[Log
         base=16, dtype=pl.UInt64, strict=False
     )
     communicator = pl.coalesce(number.cast(pl.String), header.str.extract(r'"id"\s*:\s*"([^"]{1,100})"'))
-    calls = frame.filter(is_call).select(
+    recorded = frame.filter(is_call)
+    starts, ends = (_list_times(recorded.select(trace).to_series(), f"kernel_{kind}_ts") for kind in ("start", "stop"))
+    calls = recorded.select(
         process_id=_member_expr(metadata, "pid"),
         library=pl.lit(LIBRARY),
         kind=map_texts_expr(str(INSPECTOR_MEMBERS["coll"]), names.find_call_kind),
@@ -145,8 +147,8 @@ def read_inspector_log(path: Path, file: InputFile, budget: Budget) -> tuple[Log
         message_bytes=_positive_expr(_integer_expr(member["coll_msg_size_bytes"])),
         state=pl.lit("completed"),
         created_ns=_nanoseconds_expr(_decimal_expr(trace, "(?:coll|p2p)_start_ts")),
-        start_ns=_list_times_expr(trace, "kernel_start_ts").list.min(),
-        end_ns=_list_times_expr(trace, "kernel_stop_ts").list.max(),
+        start_ns=starts.list.min(),
+        end_ns=ends.list.max(),
         end_seen_ns=_nanoseconds_expr(_decimal_expr(metadata, "dump_timestamp_us")),
         duration_ns=_nanoseconds_expr(member["coll_exec_time_us"]),
         algorithm=member["coll_algo"],
@@ -376,8 +378,11 @@ def _nanoseconds_expr(microseconds: pl.Expr) -> pl.Expr:
     return pl.coalesce(plain, pl.when(scientific <= _MAX_NS).then(scientific))
 
 
-def _list_times_expr(text: pl.Expr, key: str) -> pl.Expr:
-    """Return an expression for the list of all times that are not 0 and have a key in JSON texts, in ns."""
-    members = text.str.extract_all(rf'"{key}"\s*:\s*{_NUMBER}[,}}\]\s]')
-    times = members.list.eval(_nanoseconds_expr(pl.element().str.extract(rf":\s*({_NUMBER})")))
-    return times.list.eval(pl.element().filter(pl.element() > 0))
+def _list_times(texts: pl.Series, key: str) -> pl.Series:
+    """Return the list of all times that are not 0 and have a key in each of some JSON texts, in ns."""
+    listed = texts.str.extract_all(rf'"{key}"\s*:\s*{_NUMBER}[,}}\]\s]').alias("member").to_frame()
+    members = listed.with_row_index("row").explode("member").drop_nulls("member")
+    number = pl.col("member").str.extract(rf":\s*({_NUMBER})")
+    times = members.with_columns(time=_nanoseconds_expr(number)).filter(pl.col("time") > 0)
+    by_row = times.group_by("row", maintain_order=True).agg("time")
+    return listed.with_row_index("row").join(by_row, on="row", how="left", maintain_order="left")["time"]

@@ -34,7 +34,8 @@ _COUNTED = ("TraceProcessEvent", "CudaEvent")
 """Members whose events are counted by class if they are not read."""
 _STRINGS_START = re.compile(rb'\{"data":\[(?:"|\])')
 _MEMBER = re.compile(r"[A-Za-z]{1,60}")
-_BINARY_PAYLOADS = "binary payloads of NVTX"
+_BINARY_PAYLOADS, _OTHER_EVENTS = "binary payloads of NVTX", "events of other types"
+_MAX_KINDS = 1000
 MARKS, _MARK_OF_TRACING = "start or finish mark", 47
 
 
@@ -165,12 +166,17 @@ class _TablesBuilder:
         calls = unknown.filter(pl.col("TraceProcessEvent").is_not_null())
         classes = calls.select(pl.col("TraceProcessEvent").struct.field("eventClass").fill_null("null")).to_series()
         for event_class, count in classes.value_counts().iter_rows():
-            self.undecoded[f"calls of class {event_class[:9]}"] += count
+            self._count(f"calls of class {event_class[:9]}", count)
         activities = unknown.select(pl.col("CudaEvent").is_not_null().sum()).item()
         self.undecoded["other GPU activities"] += activities
         others = unknown.filter(pl.col("TraceProcessEvent").is_null() & pl.col("CudaEvent").is_null())
         for event_type, count in others["Type"].value_counts().iter_rows():
-            self.undecoded["events without a type" if event_type is None else f"events of type {event_type}"] += count
+            self._count("events without a type" if event_type is None else f"events of type {event_type}", count)
+
+    def _count(self, kind: str, count: int) -> None:
+        """Count events that are not read. If there are very many kinds, further ones are counted together."""
+        is_listed = kind in self.undecoded or len(self.undecoded) < _MAX_KINDS
+        self.undecoded[kind if is_listed else _OTHER_EVENTS] += count
 
 
 def _parse_data(lines: list[bytes], schema: pl.Schema) -> pl.Series:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MAX_INT, MAX_DEVICE = (1 << 63) - 1, (1 << 31) - 1
 DEVICE = "device_id"
 _MAX_PATH_LENGTH, _MAX_DEPTH = 1 << 14, 1 << 10
+_PATH_BYTES = 16
+"""Bytes of memory to reserve per character of a call path. Real paths have a fifth of the characters of the file."""
 _INTEGERS = ("time (ns)", "count", "bytes")
 _FLOPS = re.compile(r"flops(\d{0,3})")
 _ROOT = "ROOT"
@@ -228,7 +230,7 @@ def _build_paths(
 def _check_lengths(lengths: pl.Series, budget: Budget) -> None:
     if lengths.len() and int(lengths.max()) > _MAX_PATH_LENGTH:  # type: ignore[arg-type]
         raise Damage(_describe_limit())
-    budget.reserve(int(lengths.sum()), 1, "characters of call paths")
+    budget.reserve(int(lengths.sum()), _PATH_BYTES, "characters of call paths")
 
 
 def _describe_limit() -> str:
