@@ -285,7 +285,7 @@ class Plane:
         """
         is_selected = np.zeros(len(self.lines), np.bool_)
         is_selected[line_indices] = True
-        rows = np.flatnonzero(is_selected[self._encoded_events.rows] & ~self._is_total)
+        rows = np.flatnonzero(is_selected[self._encoded_events.rows] & ~self._total_mask)
         for encoded in self._divide_into_batches(rows):
             yield self._decode_events(encoded)
 
@@ -295,7 +295,7 @@ class Plane:
         Raises:
             Damage: An event is too large, or its duration or number of occurrences is out of range.
         """
-        for encoded in self._divide_into_batches(np.flatnonzero(self._is_total)):
+        for encoded in self._divide_into_batches(np.flatnonzero(self._total_mask)):
             rows = len(encoded)
             fields = decode(self.buffer, encoded.starts, encoded.stops, {_METADATA_ID, _DURATION, _OCCURRENCES})
             ids, durations, counts = (
@@ -316,7 +316,7 @@ class Plane:
         yield from self._divide_into_batches(np.arange(len(self._encoded_events)))
 
     @functools.cached_property
-    def _is_total(self) -> Mask:
+    def _total_mask(self) -> Mask:
         events = self._encoded_events
         return read_integers(
             decode(self.buffer, events.starts, events.stops, {_OCCURRENCES}), _OCCURRENCES, len(events)
