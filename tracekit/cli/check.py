@@ -140,7 +140,7 @@ def _parse_report(text: str) -> _ReportTarget:
     "--prediction",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Compare the measured saving with the one that tracekit why --format json predicted in this file.",
+    help="Compare the measured saving with the one that tracekit why --format json (or answer) predicted in this file.",
 )
 @click.option(
     "--cause",

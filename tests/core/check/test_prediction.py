@@ -32,6 +32,10 @@ def test_the_first_cause_is_the_default() -> None:
     }
 
 
+def test_envelopes_of_all_answers_are_read_as_well() -> None:
+    assert parse_prediction({"schema": 2, "answer": why()["data"]}) == parse_prediction(why())
+
+
 def test_answers_of_what_if() -> None:
     answer = {"schema": 1, "data": {"step": STEP, "saving": 0.2, "without_profiler": SAVING, "device": 7}}
     assert parse_prediction(answer) == PredictedSaving("edits", 1000, 0.1, 0.2, 0.3, None, "step *")

@@ -74,7 +74,7 @@ def parse_prediction(value: object, cause: str | None = None) -> PredictedSaving
     """Parse the JSON values of an answer of ``why`` or ``what-if``, and return a prediction.
 
     Args:
-        value: The JSON values, which may be of any type.
+        value: The JSON values, which may be of any type: those of ``--format json``, or of ``--format answer``.
         cause: Name of the cause that was cured, or ``together``. If None, it is the first cause of an answer of
             ``why``, and the edits of an answer of ``what-if``.
 
@@ -82,7 +82,7 @@ def parse_prediction(value: object, cause: str | None = None) -> PredictedSaving
         CorruptTraceError: The values are not an answer.
         TracekitError: The answer has no prediction, or none for this cause.
     """
-    data = value.get("data") if isinstance(value, dict) else None
+    data = (value.get("data") or value.get("answer")) if isinstance(value, dict) else None
     if not (isinstance(value, dict) and isinstance(data, dict) and isinstance(value.get("schema"), int)):
         raise CorruptTraceError("the file is not an answer of tracekit", hint=_HINT)
     device = data.get("device") if isinstance(data.get("device"), str) else None
