@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import tracekit as tk
+from tests.builders.watched_ranks import Delay, write_window
 from tests.conftest import FIXTURES
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
 from tracekit.sets import LocalEngine, TraceSet, engines, recipes, workers
@@ -251,6 +252,20 @@ class TestDask:
         assert any("was skipped" in str(w.message) for w in caught)
         with pytest.raises(CorruptTraceError):
             tk.load_many(tmp_path / "c1.nsys-rep", engine=client)
+
+    @pytest.mark.thorough
+    def test_a_watch_raises_the_same_alarms(self, client: Any, tmp_path: Path) -> None:
+        write_window(tmp_path, 0, range(2), steps=2, delays=[Delay(1, "data", 9000)])
+        (tmp_path / "rank5.pt.trace.json").write_text("{")
+        alarms = [
+            [
+                (a.kind, a.rank, a.phase, a.lost_ns, a.file)
+                for a in tk.watch(tmp_path, once=True, settle_s=0, engine=each)
+            ]
+            for each in (None, client)
+        ]
+        assert alarms[0] == alarms[1]
+        assert ("late_rank", 1) in [alarm[:2] for alarm in alarms[1]]
 
     @pytest.mark.thorough
     def test_results_are_merged_on_the_workers(
