@@ -22,14 +22,14 @@ from tracekit.mcp.paging import (
 )
 
 LIMIT = MIN_TOKENS * CHARACTERS_PER_TOKEN
-REPEATED = st.integers(0, 30)
+REPEATED, COPIES = st.integers(0, 30), st.integers(0, 9)
 TEXTS = st.text(max_size=5) | st.builds(lambda text, number: text * number * 10, st.text(max_size=3), REPEATED)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | TEXTS,
     lambda each: (
         st.lists(each, max_size=4)
-        | st.builds(lambda value, number: [value] * number, each, REPEATED)
-        | st.builds(lambda name, value, number: {f"{name}{i}": value for i in range(number)}, TEXTS, each, REPEATED)
+        | st.builds(lambda value, number: [value] * number, each, COPIES)
+        | st.builds(lambda name, value, number: {f"{name}{i}": value for i in range(number)}, TEXTS, each, COPIES)
     ),
     max_leaves=4,
 )
@@ -60,7 +60,7 @@ def collect(store: PageStore, answer: Any) -> tuple[Any, int]:
     return whole, number
 
 
-@settings(max_examples=examples(64))
+@settings(max_examples=examples(160))
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
 def test_pages_together_are_the_answer(answer: dict[str, Any]) -> None:
     assert collect(PageStore(MIN_TOKENS), answer)[0] == shorten_strings(answer)
@@ -99,6 +99,15 @@ def test_long_strings_state_what_is_left_out() -> None:
     assert short["name"] == "x" * MAX_STRING + "… [1,234 more characters]"
     assert sorted(short.values(), key=str)[:3] == [1, 2, 3]
     assert max(map(len, short)) < 240
+
+
+@pytest.mark.parametrize("character", ["\x1f", "\U00010000", "漢", '"'])
+def test_characters_that_json_escapes_count_as_they_are_written(character: str) -> None:
+    answer = {character * 300: [character * 900] * 3, "a": character * 2000}
+    assert collect(PageStore(MIN_TOKENS), answer)[0] == shorten_strings(answer)
+    short = shorten_strings(character * 900)
+    assert measure(short) < 1.2 * MAX_STRING + 40
+    assert short.endswith("more characters]") or short == character * 900
 
 
 def test_old_and_unknown_handles_have_an_error() -> None:

@@ -28,7 +28,7 @@ from tracekit.mcp.server import TOOLS
 CAPTURES = [
     "train_amp.nsys-rep",
     "train_amp.sqlite",
-    *sorted(str(p.relative_to(FIXTURES)) for p in (FIXTURES / "kineto").glob("*.json*"))[:1],
+    *sorted(str(p.relative_to(FIXTURES)) for p in (FIXTURES / "kineto").glob("*.pt.trace.json*"))[:1],
     "rocm/train_results.db",
     *sorted(str(p.relative_to(FIXTURES)) for p in (FIXTURES / "xplane").rglob("*.pb"))[:1],
 ]

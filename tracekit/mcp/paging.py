@@ -27,6 +27,8 @@ MAX_ANSWERS, MAX_CHARACTERS = 64, 64_000_000
 """Maximum number of answers with further pages that are kept, and of their characters. The oldest are dropped."""
 _WHOLE_LISTS = ("columns", "inputs", "results")
 """Lists that are cut only if nothing else can be."""
+_ESCAPED = 1.2
+"""Largest ratio of the size of a shortened text as JSON to its maximum number of characters."""
 _OVERHEAD = 200
 _STEP = 0.8
 _OMITTED = 90
@@ -78,9 +80,11 @@ def shorten_strings(value: Json) -> Json:
 
 
 def _shorten(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}… [{len(text) - limit:,} more characters]"
+    """Return a text with at most ``limit`` characters, and fewer of those that JSON escapes with six characters."""
+    kept = text[:limit]
+    while measure(kept) > limit * _ESCAPED:
+        kept = kept[: int(len(kept) * _STEP)]
+    return text if len(kept) == len(text) else f"{kept}… [{len(text) - len(kept):,} more characters]"
 
 
 def cut(value: Json, limit: int, path: Path = ()) -> tuple[Json, list[Omission]]:
@@ -98,7 +102,7 @@ def cut(value: Json, limit: int, path: Path = ()) -> tuple[Json, list[Omission]]
         while size >= 1:
             omissions: list[Omission] = []
             rest = _cut_lists(value, int(size), path, omissions, cuts_objects=cuts_objects)
-            if measure(rest) + sum(_OMITTED + len(format_path(each.path)) for each in omissions) <= limit:
+            if measure(rest) + sum(_OMITTED + measure(format_path(each.path)) for each in omissions) <= limit:
                 return rest, omissions
             size *= _STEP
     return _omit_all(value, path)
@@ -173,7 +177,7 @@ class PageStore:
         value = answer
         for part in first.path:
             value = value[part]
-        limit = self._limit - len(format_path(first.path)) - _OVERHEAD
+        limit = self._limit * 3 // 4 - measure(format_path(first.path)) - _OVERHEAD  # a quarter states what is omitted
         is_list = isinstance(value, list)
         items = list(enumerate(value)) if is_list else list(value.items())
         shown: list[tuple[str | int, Json]] = []
