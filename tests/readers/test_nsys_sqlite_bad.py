@@ -91,6 +91,7 @@ def test_not_sqlite(tmp_path: Path, data: bytes, said: str) -> None:
     assert str(named).startswith(f"{path}: not a SQLite database: {said}")
 
 
+@pytest.mark.filterwarnings("ignore:.*may be truncated:tracekit.TracekitWarning")
 @pytest.mark.parametrize("strings", [b'{"data":["GpuMetrics","SocMetrics"]}\n', b""])
 def test_a_json_export_is_no_database(tmp_path: Path, strings: bytes) -> None:
     path = written(tmp_path, strings + b'{"Type":49,"DiagnosticEvent":{}}\n')

@@ -96,7 +96,10 @@ def test_bytes_after_the_end_are_ignored_with_a_warning(name: str, tmp_path: Pat
 @pytest.mark.parametrize("is_array", [False, True])
 @pytest.mark.parametrize(
     ("rest", "count"),
-    [("", 0), ("\n \n", 0), ("\nnotes", 5), ('{"traceEvents": []}', 19), ("]", 1), ("x" * 3_000_000, 3_000_000)],
+    [
+        *(("", 0), ("\n \n", 0), ("\nnotes", 5), ("[1]", 3), ("]", 1), ("x" * 3_000_000, 3_000_000)),
+        *(('{"traceEvents": []}', 0), ('\n{"traceEvents": []} [] x', 1)),  # other documents are read, too
+    ],
 )
 def test_text_after_the_end_of_a_json_trace_is_counted(
     rest: str, count: int, is_array: bool, packed: bool, tmp_path: Path
