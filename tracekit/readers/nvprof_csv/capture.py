@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.errors import CorruptTraceError, warn
+from tracekit.errors import CorruptTraceError, get_first_line_of_message, warn
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.encodings import convert_to_utf8
@@ -53,7 +53,7 @@ _NUMBERS = {
 """Columns of the file by declared column of kernels, copies and sets."""
 _SMALL = [*list(_NUMBERS)[:7], "static_shared_memory_bytes", "dynamic_shared_memory_bytes"]
 _MEMORY = {"src_memory_kind": "SrcMemType", "dst_memory_kind": "DstMemType"}
-_TIMES = ("Start", "Duration", "Correlation_ID")
+_TIMES, _ENDS = ("Start", "Duration", "Correlation_ID"), ("start_ns", "end_ns")
 _FACTORS = dict.fromkeys(("Start", "Duration", "Time", "Min", "Max"), _TIME_UNITS)
 _FACTORS |= dict.fromkeys(("Size", "Static SMem", "Dynamic SMem"), _SIZE_UNITS)
 """The units of columns. Numbers in other columns have none."""
@@ -91,8 +91,8 @@ def read_file(source: Source) -> PrintedCapture:
             return PrintedCapture(source.path, convert_to_utf8(file.read(0, file.size)), Budget(file.size))
         except (Damage, pl.exceptions.PolarsError) as e:
             file.check_unchanged()
-            what = str(e).partition("\n")[0][:300]
-            raise CorruptTraceError(f"a row cannot be read: {what}", path=source.path, hint=PRINT_AGAIN) from e
+            what = f"a row cannot be read: {get_first_line_of_message(e)[:300]}"
+            raise CorruptTraceError(what, path=source.path, hint=PRINT_AGAIN) from e
 
 
 class PrintedCapture(FrameCapture):
@@ -102,8 +102,7 @@ class PrintedCapture(FrameCapture):
         """Build all tables.
 
         Raises:
-            Damage: A value is not valid.
-            PolarsError: A row is not valid.
+            Damage, PolarsError: A row or a value is not valid.
         """
         super().__init__()
         self._path = path
@@ -119,9 +118,8 @@ class PrintedCapture(FrameCapture):
                 for name, frame in self._build_activities(table).items():
                     parts[name].append(frame)
             else:
-                calls = _build_calls(table)
-                self._undecoded["API calls without times"] += table.rows.height - calls.height
-                parts["api_calls"].append(calls)
+                parts["api_calls"].append(_build_calls(table))
+                self._undecoded["API calls without times"] += table.rows.height - parts["api_calls"][-1].height
         self._tables = {name: _number_rows(name, frames) for name, frames in parts.items()}
         ends = [t["end_ns"].max() for name, t in self._tables.items() if name in _KEYS and t.height]
         devices = {"device_id": self._devices.values(), "name": [n.rpartition(" (")[0] or n for n in self._devices]}
@@ -178,8 +176,7 @@ def _split_tables(content: bytes, budget: Budget, undecoded: Counter[str]) -> It
     for header, following in zip(headers, [*headers[1:], None], strict=True):
         before, previous = content[max(previous, header.start() - 4096) : header.start()], header.end()
         next_start = following.start() if following else len(content)
-        end = _END.search(content, header.end(), next_start)
-        stop = end.start() if end else next_start
+        stop = end.start() if (end := _END.search(content, header.end(), next_start)) else next_start
         undecoded["lines outside of tables"] += sum(1 for _ in _OTHER_LINE.finditer(content, stop, next_start))
         columns = [name.strip().strip('"') for name in header[0].decode("utf-8", "replace").split(",")]
         if len(columns) > _MAX_COLUMNS or len(set(columns)) != len(columns) or "Name" not in columns:
@@ -189,10 +186,9 @@ def _split_tables(content: bytes, budget: Budget, undecoded: Counter[str]) -> It
         start = header.end() + 1
         line_end = content.find(b"\n", start, stop) + 1 or stop
         units = _find_units(content[start:line_end], columns)
-        is_quoted = header[0].startswith(b'"')
         for chunk in _split_lines(content, line_end if units else start, stop):
             budget.reserve(chunk.count(b"\n") + 1, _CELL_BYTES * len(columns), "rows")
-            cells = _read_cells(chunk, columns, units, is_quoted=is_quoted)
+            cells = _read_cells(chunk, columns, units, is_quoted=header[0].startswith(b'"'))
             yield PrintedTable(columns, cells, units, process, has_calls)
 
 
@@ -290,8 +286,7 @@ def _build_calls(table: PrintedTable) -> pl.DataFrame:
     name = pl.col("name").cast(pl.String).str.extract(r"^(\w+)")
     is_driver, is_runtime = name.str.contains(r"^cu[A-Z]"), name.str.starts_with("cuda")
     api = pl.when(is_driver).then(pl.lit("CUDA driver")).when(is_runtime).then(pl.lit("CUDA runtime"))
-    calls = calls.drop("short_name", "kind", "copy_kind").with_columns(name=name, api=api)
-    return calls.drop_nulls(["start_ns", "end_ns"])
+    return calls.drop("short_name", "kind", "copy_kind").with_columns(name=name, api=api).drop_nulls(_ENDS)
 
 
 def _build_totals(table: PrintedTable) -> pl.DataFrame:
@@ -300,8 +295,7 @@ def _build_totals(table: PrintedTable) -> pl.DataFrame:
     is_call = table.rows["Type"] == "API calls" if "Type" in table.columns else table.contains_calls
     names = {"total_ns": "Time", "count": "Calls", "min_ns": "Min", "max_ns": "Max"}
     return pl.DataFrame({c: values[n].round().cast(pl.Int64) for c, n in names.items()}).with_columns(
-        name=table.rows["Name"].cast(pl.String).fill_null(""),
-        path=table.rows["Name"].cast(pl.String).fill_null(""),
+        **dict.fromkeys(("name", "path"), table.rows["Name"].cast(pl.String).fill_null("")),
         kind=pl.when(is_call).then(pl.lit("api_call")).otherwise(pl.lit("activity")),
         depth=pl.lit(0, pl.Int32),
     )
