@@ -81,10 +81,10 @@ def shorten_strings(value: Json) -> Json:
 
 def _shorten(text: str, limit: int) -> str:
     """Return a text with at most ``limit`` characters, and fewer of those that JSON escapes with six characters."""
-    kept = text[:limit]
-    while measure(kept) > limit * _ESCAPED:
-        kept = kept[: int(len(kept) * _STEP)]
-    return text if len(kept) == len(text) else f"{kept}… [{len(text) - len(kept):,} more characters]"
+    head = text[:limit]
+    while measure(head) > limit * _ESCAPED:
+        head = head[: int(len(head) * _STEP)]
+    return text if len(head) == len(text) else f"{head}… [{len(text) - len(head):,} more characters]"
 
 
 def cut(value: Json, limit: int, path: Path = ()) -> tuple[Json, list[Omission]]:
