@@ -394,7 +394,7 @@ def test_figures_are_not_imported_with_tracekit() -> None:
 
 def test_without_plotly_a_hint_says_what_to_install(amp: tk.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(tk.TracekitError, match=r"pip install 'tracekit\[plots\]'$"):
+    with pytest.raises(tk.TracekitError, match=r"pip install ['\"]tracekit\[plots\]['\"]$"):
         amp.plot.top_kernels()
 
 
